@@ -1,0 +1,223 @@
+"""The numbers a lattice contributes to the series kernel, and the precisions it runs in.
+
+For a lattice of numbers they are rounded once from fifty digits (`prepare_numbers`); for a
+lattice of tensors the torch backend computes them on the device. The formulas in between
+are the same code (`series_constants`).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from backends.pair import Pair
+from wefpe_core.errors import LatticeError
+from wefpe_core.extended import PI, ExtendedComplex, extended_precision
+from wefpe_core.lattice import Lattice
+from wefpe_core.lattice_constants import LAMBERT_TERMS, NOME_POWERS, lattice_constants
+from wefpe_core.modular import (
+    eisenstein_e2,
+    lambert_coefficients,
+    roots_and_invariants,
+    theta_fourth_powers,
+)
+
+
+class Precision(NamedTuple):
+    """What the kernel needs to know of a floating-point format.
+
+    The term counts bring the truncation error below eps/16 on every reduced lattice; the
+    tests hold them against `wefpe_core.bounds`. |A| <= exp(-2 pi y) <= 0.0044 and
+    |B| <= exp(-pi y) <= 0.066, so the two series need different counts.
+    """
+
+    name: str
+    bits: int
+    terms_a: int
+    terms_b: int
+    terms_e2: int
+    nome_powers: int
+    carlson_steps: int
+    # Added to exp(-2 beta), which it changes only where the quotient it guards has underflowed.
+    underflow_guard: float
+    # Lattice indices up to here keep the reduced argument inside (nearly) one cell.
+    index_limit: float
+
+    @property
+    def split(self) -> float:
+        """Integers are cut into a multiple of this and a remainder for exact products."""
+        return float(2 ** (self.bits // 2))
+
+    @property
+    def half_periods_fit_two_parts(self) -> bool:
+        """Whether a double has no more bits than `SplitReal.high` and `low` together."""
+        return self.bits + self.bits // 2 >= DOUBLE.bits
+
+    @property
+    def eps(self) -> float:
+        return float(2.0 ** (1 - self.bits))
+
+
+DOUBLE = Precision("float64", 53, 3, 5, 8, 20, 9, 1e-290, 2.0**44)
+SINGLE = Precision("float32", 24, 2, 3, 4, 9, 7, 1e-32, 2.0**18)
+
+
+class SplitReal(NamedTuple):
+    """A real number as ``high + low + lowest``, and ``high = head + tail``.
+
+    `head`, `tail` and `low` have half the bits of the format, so that their products with
+    half-length integers are exact.
+    """
+
+    high: Any
+    low: Any
+    lowest: Any
+    head: Any
+    tail: Any
+
+    def mapped(self, function: Callable[[Any], Any]) -> SplitReal:
+        return SplitReal(*(function(part) for part in self))
+
+
+class SeriesConstants(NamedTuple):
+    """Everything the kernel knows of a lattice; `Pair` fields are complex, periods are full."""
+
+    period1_re: SplitReal
+    period1_im: SplitReal
+    period3_re: SplitReal
+    period3_im: SplitReal
+    row: Pair  # z has coordinate row.re*x + row.im*y along period3,
+    column: Pair  # and column.re*x + column.im*y along period1
+    tau: Pair
+    pi_over_period: Pair
+    period_over_pi: Pair
+    wp_scale: Pair  # (pi/a)^2
+    wp_prime_scale: Pair  # -2 (pi/a)^3
+    minus_third_e2: Pair  # the constant term of wp
+    roots: tuple[Pair, Pair, Pair]  # e1, e2, e3 of the reduced basis over (pi/a)^2,
+    root_products: tuple[Pair, Pair, Pair]  # and (e_j - e_k)(e_j - e_l)
+    nome_squared: Pair
+    lambert: tuple[Pair, ...]  # k Q^k/(1-Q^k), k = 1, 2, ...
+    theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v) in powers of A and B
+    eta1: Pair  # quasi-periods of the reduced basis
+    eta3: Pair
+    log_period_over_pi: Any  # log|a/pi|
+    pi_im_tau: Any
+
+
+def series_constants(
+    period1: Any, tau: Any, nome: Any, pi: Any, precision: Precision
+) -> dict[str, Any]:
+    """The formulas shared by numbers and tensors, for any complex type."""
+    pi_over_period = pi / period1
+    q = nome * nome
+    e2 = eisenstein_e2(q, precision.terms_e2)
+    theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
+    roots, _, _ = roots_and_invariants(nome, 1, precision.nome_powers)
+    q2 = q * q
+    q3 = q2 * q
+    q6 = q3 * q3
+    # theta_1(v) / (2 q^(1/4) sin v) = sum_n (-1)^n Q^(n(n+1)/2) sum_{|j|<=n} e^(2ijv), ordered by
+    # powers of A = Q e^(2iv) and B = Q e^(-2iv); its value at v = 0 is theta_1'(0)/(2 q^(1/4)).
+    slope = 1 - 3 * q + 5 * q3 - 7 * q6
+    theta = (1 - q + q3 - q6, q2 - 1 - q2 * q3, q - q2 * q2, -q3)
+    eta1 = pi_over_period * pi * e2 / 6
+    return {
+        "pi_over_period": pi_over_period,
+        "period_over_pi": period1 / pi,
+        "wp_scale": pi_over_period * pi_over_period,
+        "wp_prime_scale": -2 * pi_over_period * pi_over_period * pi_over_period,
+        "minus_third_e2": e2 / -3,
+        "roots": tuple(roots),
+        # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6.5-23.6.7).
+        "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
+        "nome_squared": q,
+        "tau": tau,
+        "lambert": tuple(lambert_coefficients(q, precision.terms_b)),
+        "theta": tuple(coefficient / slope for coefficient in theta),
+        "eta1": eta1,
+    }
+
+
+@lru_cache(maxsize=512)
+def prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
+    """Round the fifty-digit constants of a lattice of numbers to a format, once."""
+    return _prepare_numbers(lattice, precision)
+
+
+@extended_precision
+def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
+    known = lattice_constants(lattice)
+    a, tau = known.period1, known.tau
+    area = a.squared_modulus() * tau.im
+    # z = s a + r b  =>  r = Im(conj(a) z)/area, s = Im(z conj(b))/area.
+    row = ExtendedComplex(-a.im / area, a.re / area)
+    column = ExtendedComplex(known.period3.im / area, -known.period3.re / area)
+    # As many terms of the modular series as fifty digits ask for.
+    fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
+    values = series_constants(a, tau, known.nome, PI, fifty_digits)
+    to_format = rounding(precision)
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, tuple) and not isinstance(value, ExtendedComplex):
+            return tuple(rounded(item) for item in value)
+        return Pair(to_format(value.re), to_format(value.im))
+
+    return SeriesConstants(
+        period1_re=_split_decimal(a.re, precision),
+        period1_im=_split_decimal(a.im, precision),
+        period3_re=_split_decimal(known.period3.re, precision),
+        period3_im=_split_decimal(known.period3.im, precision),
+        row=rounded(row),
+        column=rounded(column),
+        eta3=rounded(known.reduced_eta3),
+        log_period_over_pi=to_format((a / PI).squared_modulus().ln() / 2),
+        pi_im_tau=to_format(PI * tau.im),
+        **{key: rounded(value) for key, value in values.items()},
+    )
+
+
+def rounding(precision: Precision) -> Callable[[Any], float]:
+    """Rounding to a format; the result is a Python float that the format holds exactly."""
+    if precision is DOUBLE:
+        return float
+
+    def to_single(value: Any) -> float:
+        try:
+            return float(struct.unpack("f", struct.pack("f", float(value)))[0])
+        except OverflowError:
+            return math.copysign(math.inf, float(value))
+
+    return to_single
+
+
+def _split_decimal(value: Decimal, precision: Precision) -> SplitReal:
+    to_format = rounding(precision)
+
+    def leading_half(number: float) -> float:
+        mantissa, exponent = math.frexp(number)
+        unit = 2.0 ** (precision.bits // 2)
+        return math.ldexp(round(mantissa * unit) / unit, exponent)
+
+    high = to_format(value)
+    if not math.isfinite(high):
+        raise LatticeError(f"a period of the lattice, {value:.6g}, overflows {precision.name}")
+    low = leading_half(to_format(value - Decimal(high)))
+    lowest = to_format(value - Decimal(high) - Decimal(low))
+    head = leading_half(high)
+    return SplitReal(high, low, lowest, head, high - head)
+
+
+def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply `function` to every real number in nested constants, keeping their structure."""
+    if isinstance(structure, Pair):
+        return Pair(function(structure.re), function(structure.im))
+    if isinstance(structure, (SplitReal, SeriesConstants)):
+        return type(structure)(*(map_reals(item, function) for item in structure))
+    if isinstance(structure, tuple):
+        return tuple(map_reals(item, function) for item in structure)
+    return function(structure)

@@ -1,0 +1,351 @@
+r"""The series kernel: Weierstrass functions of many points, written once for all array types.
+
+Method. The argument is reduced to the cell around 0 of the reduced basis in doubled
+precision (`reduce_argument`). With :math:`v = \pi z/a`, :math:`Q = e^{2\pi i\tau}`,
+:math:`A = Qe^{2iv}`, :math:`B = Qe^{-2iv}`, one row of the lattice on either side is summed in
+closed form and the rest as a Lambert series (DLMF 23.8.1, regrouped):
+
+.. math:: \wp = (\pi/a)^2\Bigl\{\csc^2 v - \tfrac13E_2 - 4\Bigl[\tfrac{A}{(1-A)^2}+\tfrac{B}{(1-B)^2}
+          + \sum_{k\ge1}\tfrac{kQ^k}{1-Q^k}(A^k+B^k)\Bigr]\Bigr\}
+
+and its derivative and integrals likewise. Evenness folds the argument to Im v >= 0, where
+:math:`e^{-\beta}\sin v` has no overflow and full relative accuracy at the pole.
+
+Nothing here branches on data, knows a dtype or a device, or hides a pole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from backends.constants import Precision, SeriesConstants, SplitReal
+from backends.pair import ArrayOps, Pair, pair_exp, select
+
+
+def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """Sum and its rounding error (Knuth); every step is an addition, so no FMA can break it."""
+    total = a + b
+    b_rounded = total - a
+    return total, (a - (total - b_rounded)) + (b - b_rounded)
+
+
+class SplitInteger(NamedTuple):
+    """An integer-valued array and its two halves, for exact products with a `SplitReal`."""
+
+    value: Any
+    upper: Any
+    lower: Any
+
+
+def split_integer(ops: ArrayOps, n: Any, precision: Precision) -> SplitInteger:
+    upper = ops.rint(n * (1.0 / precision.split)) * precision.split
+    return SplitInteger(n, upper, n - upper)
+
+
+def product_and_error(n: SplitInteger, x: SplitReal) -> tuple[Any, Any]:
+    """n*x.high rounded, and its rounding error (Dekker); each partial product is exact."""
+    product = n.value * x.high
+    error = n.upper * x.head - product
+    error = error + n.upper * x.tail
+    error = error + n.lower * x.head
+    return product, error + n.lower * x.tail
+
+
+def minus_multiples(
+    x: Any, m: SplitInteger, a: SplitReal, n: SplitInteger, b: SplitReal, precision: Precision
+) -> Any:
+    """``x - m*a - n*b``, summed so that only the last addition rounds.
+
+    The terms fall into levels, each smaller than the last by a rounding error. Two levels do
+    for a generic z. But z may lie next to a lattice point by accident of rounding, and then
+    they cancel. Half-periods are doubles, which three floats hold exactly but two do not
+    (a period of 2.0000000000000004 and z = 2 in single precision), so single precision
+    compensates the second level too.
+    """
+    along_a, error_a = product_and_error(m, a)
+    along_b, error_b = product_and_error(n, b)
+    total, small = two_sum(x, -along_b)
+    total, error = two_sum(total, -along_a)
+    tiny = -(m.value * a.lowest + n.value * b.lowest)
+    for term in (error, -error_a, -error_b, -(m.value * a.low), -(n.value * b.low)):
+        if precision.half_periods_fit_two_parts:
+            small = small + term
+        else:
+            small, error = two_sum(small, term)
+            tiny = tiny + error
+    total, small = two_sum(total, small)
+    return total + (small + tiny)
+
+
+class CellPosition(NamedTuple):
+    """Where z lies: z = (row + n) b + ..., to working accuracy and without derivatives."""
+
+    m: Any  # lattice indices of the cell
+    n: Any
+    row: Any  # fraction of b, in [-1/2, 1/2]
+    column: Any  # Re((z - m a - n b)/a), in [-1/2, 1/2]
+
+
+def locate(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> CellPosition:
+    """The lattice point whose cell z is in; NaN beyond ``precision.index_limit`` periods."""
+    x, y = ops.constant(z.re), ops.constant(z.im)
+    row = x * ops.constant(c.row.re) + y * ops.constant(c.row.im)
+    column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
+    n = ops.within(ops.rint(row), precision.index_limit)
+    row = row - n
+    column = column + row * ops.constant(c.tau.re)
+    m = ops.within(ops.rint(column), precision.index_limit)
+    return CellPosition(m, n, row, column - m)
+
+
+def offset_from(
+    ops: ArrayOps, z: Pair, m: Any, n: Any, c: SeriesConstants, precision: Precision
+) -> Pair:
+    """z - m*a - n*b, exact to its last bit or so however far away z is."""
+    split_m, split_n = split_integer(ops, m, precision), split_integer(ops, n, precision)
+
+    def component(x: Any, a: SplitReal, b: SplitReal) -> Any:
+        exact = minus_multiples(
+            ops.constant(x),
+            split_m,
+            a.mapped(ops.constant),
+            split_n,
+            b.mapped(ops.constant),
+            precision,
+        )
+        return ops.with_derivative_of(exact, lambda: x - m * a.high - n * b.high)
+
+    return Pair(
+        component(z.re, c.period1_re, c.period3_re), component(z.im, c.period1_im, c.period3_im)
+    )
+
+
+class FoldedArgument(NamedTuple):
+    """The offset as v = pi*offset/a with Im v >= 0, and what all functions make of it."""
+
+    v: Pair
+    sign: Any  # +1 or -1: the fold; odd functions take it back
+    sin: Any  # of Re v
+    cos: Any
+    decay: Any  # W = e^(-2 Im v)
+    one_minus_decay: Any  # from expm1, so relatively exact near the real axis
+    a: Pair  # A = Q e^(2iv)
+    b: Pair  # B = Q e^(-2iv)
+
+    @property
+    def scaled_sine(self) -> Pair:
+        """e^(-Im v) sin v: it never overflows, and is relatively exact at the pole."""
+        return Pair(
+            self.sin * (0.5 + 0.5 * self.decay), self.cos * (0.5 * self.one_minus_decay)
+        )
+
+    @property
+    def distance_squared(self) -> Any:
+        """|1 - e^(2iv)|^2 = (1-W)^2 + 4 W sin^2 Re v, a sum of positive terms."""
+        d = self.one_minus_decay
+        return d * d + (4.0 * self.decay) * (self.sin * self.sin)
+
+    @property
+    def cotangent(self) -> Pair:
+        """cot v = (4 W sin cos - i (1-W)(1+W)) / |1 - e^(2iv)|^2."""
+        distance_squared = self.distance_squared
+        return Pair(
+            (4.0 * self.decay) * (self.sin * self.cos) / distance_squared,
+            -(self.one_minus_decay * (1.0 + self.decay)) / distance_squared,
+        )
+
+
+def fold(ops: ArrayOps, offset: Pair, c: SeriesConstants, precision: Precision) -> FoldedArgument:
+    v = c.pi_over_period * offset
+    sign = ops.sign_of(v.im)
+    v = Pair(v.re * sign, v.im * sign)
+    sin, cos = ops.sin(v.re), ops.cos(v.re)
+    decay = ops.exp(-2.0 * v.im)
+    turn = Pair(1.0 - 2.0 * (sin * sin), 2.0 * (sin * cos))  # e^(2i Re v)
+    q = c.nome_squared
+    growth = 1.0 / (decay + precision.underflow_guard)
+    return FoldedArgument(
+        v=v,
+        sign=sign,
+        sin=sin,
+        cos=cos,
+        decay=decay,
+        one_minus_decay=-ops.expm1(-2.0 * v.im),
+        a=(turn * q).scale(decay),
+        b=(turn.conjugate() * q).scale(growth),
+    )
+
+
+def power_series(coefficients: tuple[Pair, ...], x: Pair) -> Pair:
+    """sum_k coefficients[k-1] x^k by Horner's rule."""
+    total = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total * x
+
+
+class Anchor(NamedTuple):
+    """The lattice point or half-period the argument is measured from."""
+
+    m: Any  # its coordinates along a and b, in halves
+    n: Any
+    is_half: Any  # whether it is a half-period
+    root: Pair  # its e_j over (pi/a)^2, or 0
+    root_product: Pair  # its (e_j - e_k)(e_j - e_l) over (pi/a)^4, or 1
+
+
+# Squared distance, over the shortest period squared, within which a half-period is the anchor.
+# Near it wp is flat, so the rounding errors of its terms are not excused by |z wp'|.
+_NEAR_SQUARED = 0.06
+# Im v below which csc^2 is 1 + cot^2, whose error vanishes at v = pi/2; above, the two cancel.
+_LOW = 1.0
+
+
+def choose_anchor(
+    ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision
+) -> Anchor:
+    """The nearest lattice point, or b/2 or (a+b)/2 if that is near.
+
+    (The half-period a/2 needs no such care: 1 + cot^2 is exact there.)
+    """
+    cell = locate(ops, z, c, precision)
+    n_half = 0.5 * ops.rint(2.0 * cell.row)
+    column = cell.column - n_half * ops.constant(c.tau.re)
+    m_half = 0.5 * ops.rint(2.0 * column)
+    dx = column - m_half
+    dy = (cell.row - n_half) * ops.constant(c.tau.im)
+    n_half = n_half * ops.as_weight(dx * dx + dy * dy < _NEAR_SQUARED)
+    is_half = 4.0 * (n_half * n_half)
+    m_half = m_half * is_half
+    is_second = 4.0 * (m_half * m_half)
+    is_third = is_half - is_second
+    return Anchor(
+        m=cell.m + m_half,
+        n=cell.n + n_half,
+        is_half=is_half > 0.5,
+        root=c.roots[1].scale(is_second) + c.roots[2].scale(is_third),
+        root_product=(
+            c.root_products[1].scale(is_second) + c.root_products[2].scale(is_third)
+        ).shift(1.0 - is_half),
+    )
+
+
+def wp_and_prime(
+    ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision
+) -> tuple[Pair, Pair]:
+    r"""wp and wp' in one pass.
+
+    With S = sin v, C = cos v (both scaled by e^(-Im v)) and the sums of rows, write
+    :math:`\wp(u) - e_j = (\pi/a)^2 N/S^2` and :math:`\wp'(u) = -2(\pi/a)^3 M/S^3`. If the anchor
+    is a lattice point, this is the result, with 0 for e_j. If it is the half-period omega_j,
+    :math:`\wp(u+\omega_j) = e_j + (e_j-e_k)(e_j-e_l)/(\wp(u)-e_j)` (DLMF 23.10(i)) gives values
+    exact to the last bits, including wp' = 0 at the half-period.
+    """
+    anchor = choose_anchor(ops, z, c, precision)
+    offset = offset_from(ops, z, anchor.m, anchor.n, c, precision)
+    f = fold(ops, offset, c, precision)
+    rows_a, slope_a = _row(f.a)
+    rows_b, slope_b = _row(f.b)
+    weighted = tuple((k + 1.0) * value for k, value in enumerate(c.lambert))
+    rest = power_series(c.lambert[: precision.terms_a], f.a) + power_series(c.lambert, f.b)
+    rest_slope = power_series(weighted[: precision.terms_a], f.a) - power_series(weighted, f.b)
+    rows = (c.minus_third_e2 - anchor.root) - 4.0 * ((rows_a + rows_b) + rest)
+    slopes = 4.0 * ((slope_a - slope_b) + rest_slope).times_i()
+
+    w, d, sin, cos = f.decay, f.one_minus_decay, f.sin, f.cos
+    sin_cos, sin_squared, w_squared = sin * cos, sin * sin, w * w
+    d_sum = d * (1.0 + w)  # 1 - W^2
+    # S^2 and S C by double angles: fewer roundings than products of S and C.
+    s2 = Pair(0.5 * sin_squared * (1.0 + w_squared) - 0.25 * (d * d), 0.5 * sin_cos * d_sum)
+    sc = Pair(0.5 * sin_cos * (1.0 + w_squared), 0.25 * (1.0 - 2.0 * sin_squared) * d_sum)
+    # Anchor at a half-period: everything over N.
+    inverse_n = (s2 * rows).shift(w).reciprocal()
+    half_ratio = s2 * inverse_n
+    half_slope = (sc.scale(w) + s2.square() * slopes) * inverse_n.square()
+    # Anchor at a lattice point: the pole itself.
+    distance_squared = f.distance_squared
+    cotangent = f.cotangent
+    direction = s2.conjugate().scale(4.0 / distance_squared)
+    steep = direction.scale(4.0 * w / distance_squared)
+    cosecant_squared = select(ops, f.v.im < _LOW, cotangent.square() + 1.0, steep)
+
+    ratio = select(ops, anchor.is_half, half_ratio, cosecant_squared + rows)
+    slope = select(ops, anchor.is_half, -half_slope, cotangent * cosecant_squared + slopes)
+    wp = c.wp_scale * (anchor.root + anchor.root_product * ratio)
+    wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign)
+    return (
+        ops.infinity_where_overflowed(wp, offset),
+        ops.infinity_where_overflowed(wp_prime, offset),
+    )
+
+
+def _row(x: Pair) -> tuple[Pair, Pair]:
+    """x/(1-x)^2 and x(1+x)/(1-x)^3: a whole row of the lattice, and its slope."""
+    difference = 1.0 - x
+    inverse = difference.conjugate().scale(1.0 / difference.squared_modulus())
+    row = x * inverse.square()
+    return row, row * ((1.0 + x) * inverse)
+
+
+def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    """The integral of -wp that is odd; not periodic, so the lattice point comes back in."""
+    cell = locate(ops, z, c, precision)
+    offset = offset_from(ops, z, cell.m, cell.n, c, precision)
+    f = fold(ops, offset, c, precision)
+    divided = tuple(value / (k + 1.0) for k, value in enumerate(c.lambert))
+    rows = f.a / (1.0 - f.a) - f.b / (1.0 - f.b)
+    rest = power_series(divided[: precision.terms_a], f.a) - power_series(divided, f.b)
+    odd = f.cotangent - c.minus_third_e2 * f.v - 2.0 * (rows + rest).times_i()
+    value = c.pi_over_period * odd.scale(f.sign) + quasi_period(cell, c)
+    return ops.infinity_where_overflowed(value, offset)
+
+
+def quasi_period(cell: CellPosition, c: SeriesConstants) -> Pair:
+    """What zeta gains from 0 to the lattice point: 2 m eta1 + 2 n eta3."""
+    return c.eta1.scale(2.0 * cell.m) + c.eta3.scale(2.0 * cell.n)
+
+
+def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Pair:
+    """e^(-Im v) theta_1(v)/theta_1'(0)."""
+    constant, *powers = c.theta
+    coefficients = tuple(powers)
+    return f.scaled_sine * (power_series(coefficients, f.a) + power_series(coefficients, f.b) + constant)
+
+
+def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    """(a/pi) exp(eta1 z^2/a) theta_1(v)/theta_1'(0), continued by quasi-periodicity (23.2.17)."""
+    cell = locate(ops, z, c, precision)
+    m, n = cell.m, cell.n
+    offset = offset_from(ops, z, m, n, c, precision)
+    f = fold(ops, offset, c, precision)
+    middle = Pair(
+        offset.re + 0.5 * (m * c.period1_re.high + n * c.period3_re.high),
+        offset.im + 0.5 * (m * c.period1_im.high + n * c.period3_im.high),
+    )
+    exponent = quasi_period(cell, c) * middle - 0.5 * (c.minus_third_e2 * f.v.square())
+    exponent = exponent.shift(f.v.im)
+    m_odd, n_odd = _parity(ops, m), _parity(ops, n)
+    sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
+    value = c.period_over_pi * (theta_quotient(f, c) * pair_exp(ops, exponent)).scale(sign)
+    return ops.infinity_where_overflowed(value, offset)
+
+
+def _parity(ops: ArrayOps, n: Any) -> Any:
+    """0.0 for even, 1.0 for odd integers."""
+    half = 0.5 * n
+    difference = half - ops.rint(half)
+    return 4.0 * difference * difference
+
+
+def green(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Any:
+    """-log|theta_1(v)/theta_1'(0)| - log|a/pi| + (Im v)^2/(pi Im tau), a real number."""
+    cell = locate(ops, z, c, precision)
+    f = fold(ops, offset_from(ops, z, cell.m, cell.n, c, precision), c, precision)
+    theta = theta_quotient(f, c)
+    height = f.v.im
+    # The quotient carries e^(-Im v); the quadratic term would cancel against it far out.
+    return (
+        -ops.log(ops.hypot(theta.re, theta.im))
+        - c.log_period_over_pi
+        - height * (1.0 - height / c.pi_im_tau)
+    )

@@ -1,0 +1,210 @@
+"""NumPy backend: complex64 and complex128, broadcasting, in blocks that fit the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from backends import algebra, kernel
+from backends.constants import DOUBLE, SINGLE, Precision, SeriesConstants, prepare_numbers
+from backends.pair import Pair
+from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
+from wefpe_core.errors import InputTypeError
+from wefpe_core.lattice import Lattice
+from wefpe_core.lattice_constants import lattice_constants
+
+# Points per block: its temporaries stay in the second-level cache, and the interpreter's
+# overhead is spread over enough points.
+BLOCK = 8192
+
+_PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
+_COMPLEX = {"float32": np.complex64, "float64": np.complex128}
+
+KernelFunction = Callable[["NumpyOps", Pair, SeriesConstants, Precision], Any]
+
+
+class NumpyOps:
+    """`backends.pair.ArrayOps` on NumPy arrays of one real dtype."""
+
+    exp = staticmethod(np.exp)
+    expm1 = staticmethod(np.expm1)
+    sin = staticmethod(np.sin)
+    cos = staticmethod(np.cos)
+    log = staticmethod(np.log)
+    sqrt = staticmethod(np.sqrt)
+    hypot = staticmethod(np.hypot)
+    rint = staticmethod(np.rint)
+    isfinite = staticmethod(np.isfinite)
+    isinf = staticmethod(np.isinf)
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+
+    def sign_of(self, x: Any) -> Any:
+        return np.copysign(self._dtype.type(1), x)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return np.where(condition, x, y).astype(self._dtype, copy=False)
+
+    def as_weight(self, condition: Any) -> Any:
+        return condition.astype(self._dtype)
+
+    def constant(self, x: Any) -> Any:
+        return x
+
+    def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
+        return value
+
+    def within(self, x: Any, limit: float) -> Any:
+        # Almost always nothing is out of range: look first, select only then.
+        inside = np.abs(x) <= limit
+        return x if inside.all() else self.where(inside, x, np.nan)
+
+    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
+        finite = np.isfinite(value.re) & np.isfinite(value.im)
+        if finite.all():
+            return value
+        overflowed = ~finite & np.isfinite(offset.re)
+        return Pair(
+            self.where(overflowed, np.inf, self.where(finite, value.re, np.nan)),
+            self.where(finite, value.im, np.nan),
+        )
+
+
+class NumpyBackend(AbstractBackend):
+    """Weierstrass functions of NumPy arrays.
+
+    Accepts real and complex scalars, sequences and arrays (integers and float64 give
+    complex128; float16, float32 and complex64 give complex64). Inputs are never written to,
+    and no floating-point warning is printed: poles and overflow have documented values.
+    """
+
+    name = "numpy"
+
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+        wp, wp_prime = _evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
+        return wp, wp_prime
+
+    def zeta(self, z: Any, lattice: Lattice) -> Any:
+        return _evaluate(kernel.zeta, z, lattice)[0]
+
+    def sigma(self, z: Any, lattice: Lattice) -> Any:
+        return _evaluate(kernel.sigma, z, lattice)[0]
+
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+        return _evaluate(algebra.inverse_wp, w, lattice)[0]
+
+    def green(self, z: Any, lattice: Lattice) -> Any:
+        return _evaluate(kernel.green, z, lattice, real=True)[0]
+
+    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+        known = _constants(lattice)
+        return np.complex128(complex(known.g2)), np.complex128(complex(known.g3))
+
+    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+        e1, e2, e3 = (np.complex128(complex(root)) for root in _constants(lattice).roots)
+        return e1, e2, e3
+
+    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+        known = _constants(lattice)
+        return np.complex128(complex(known.eta1)), np.complex128(complex(known.eta3))
+
+    def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
+        return Lattice.from_invariants(g2, g3)
+
+    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
+        m_max, n_max = check_truncation(m_max, n_max)
+        check_lattice(lattice)
+        omega1, omega3 = (
+            Pair(float(w.re), float(w.im)) for w in lattice.exact
+        )
+
+        def rows(ops: NumpyOps, z: Pair, c: SeriesConstants, precision: Precision) -> Any:
+            m = np.arange(-m_max, m_max + 1, dtype=precision.name)
+            return algebra.lattice_sum(z, omega1, omega3, m, ops.as_weight(m == 0), n_max)
+
+        # One row of the lattice is held at a time, for every point of the block.
+        block = max(1, BLOCK // (2 * m_max + 1))
+        wp, wp_prime = _evaluate(rows, z, lattice, outputs=2, block=block)
+        return wp, wp_prime
+
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+        g2 = self.invariants(lattice)[0]
+        arrays = [as_supported(value) for value in (p1, dp1, p2, dp2)]
+        arrays = np.broadcast_arrays(*arrays)
+        dtype = np.result_type(*(array.dtype for array in arrays), np.complex64)
+        ops = NumpyOps(np.dtype(dtype).type(0).real.dtype)
+        a, da, b, db = (_as_pair(array.astype(dtype, copy=False)) for array in arrays)
+        with np.errstate(all="ignore"):
+            sums = algebra.add_points(ops, (a, da), (b, db), Pair(float(g2.real), float(g2.imag)))
+        p, dp = (_joined(value, arrays[0].shape, dtype) for value in sums)
+        return p, dp
+
+
+def as_supported(z: Any) -> npt.NDArray[Any]:
+    """`z` as an array of a dtype that can be evaluated; InputTypeError names what cannot."""
+    array = np.asarray(z)
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind in "iu":
+        return array.astype(np.float64)
+    if kind == "f" and size <= 8:
+        return array.astype(np.float32) if size == 2 else array
+    if kind == "c" and size <= 16:
+        return array
+    raise InputTypeError(
+        f"dtype {array.dtype} cannot be evaluated; use float32, float64, complex64, complex128 "
+        f"or integers (got {z!r:.80})"
+    )
+
+
+def _constants(lattice: Lattice) -> Any:
+    check_lattice(lattice)
+    return lattice_constants(lattice)
+
+
+def _as_pair(z: npt.NDArray[Any]) -> Pair:
+    if z.dtype.kind == "c":
+        # Contiguous parts: strided ones would make every operation slower.
+        return Pair(np.ascontiguousarray(z.real), np.ascontiguousarray(z.imag))
+    return Pair(np.ascontiguousarray(z), np.zeros_like(z))
+
+
+def _joined(value: Pair, shape: tuple[int, ...], dtype: Any) -> Any:
+    result = np.empty(shape, dtype)
+    result.real, result.imag = value.re, value.im
+    return result[()]
+
+
+def _evaluate(
+    function: KernelFunction,
+    z: Any,
+    lattice: Lattice,
+    outputs: int = 1,
+    real: bool = False,
+    block: int = BLOCK,
+) -> Sequence[Any]:
+    """Run a kernel function over `z` block by block; one array per output."""
+    check_lattice(lattice)
+    array = as_supported(z)
+    dtype = array.real.dtype
+    precision = _PRECISIONS[dtype.name]
+    constants = prepare_numbers(lattice, precision)
+    ops = NumpyOps(dtype)
+    results = [
+        np.empty(array.shape, dtype if real else _COMPLEX[dtype.name]) for _ in range(outputs)
+    ]
+    flat = array.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, block):
+            part = slice(start, start + block)
+            values = function(ops, _as_pair(flat[part]), constants, precision)
+            for result, value in zip(results, values if outputs > 1 else (values,), strict=True):
+                target = result.reshape(-1)[part]
+                if real:
+                    target[...] = value
+                else:
+                    target.real, target.imag = value.re, value.im
+    return [result[()] for result in results]

@@ -1,0 +1,146 @@
+"""Complex numbers as pairs of real arrays, so that one kernel serves NumPy and torch.
+
+Compilers for GPUs (and Inductor on CPUs) have no complex code; real pairs fuse fully, and
+autograd through them needs no complex conventions. A `Pair` holds two floats, two NumPy
+arrays or two torch tensors and knows only arithmetic; the few elementary functions a kernel
+needs come with the array library, as an `ArrayOps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class ArrayOps(Protocol):
+    """The elementary functions of one array library, on real arrays."""
+
+    def exp(self, x: Any) -> Any: ...
+    def expm1(self, x: Any) -> Any: ...
+    def sin(self, x: Any) -> Any: ...
+    def cos(self, x: Any) -> Any: ...
+    def log(self, x: Any) -> Any: ...
+    def sqrt(self, x: Any) -> Any: ...
+    def hypot(self, x: Any, y: Any) -> Any: ...
+    def rint(self, x: Any) -> Any: ...
+    def sign_of(self, x: Any) -> Any:
+        """+1 or -1 by the sign bit, so never 0."""
+
+    def as_weight(self, condition: Any) -> Any:
+        """1.0 where the condition holds, 0.0 elsewhere."""
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any: ...
+    def isfinite(self, x: Any) -> Any: ...
+    def isinf(self, x: Any) -> Any: ...
+    def constant(self, x: Any) -> Any:
+        """The value of `x`, without its derivatives."""
+
+    def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
+        """`value`, differentiated as if it were the result of `model`."""
+
+    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
+        """Complex infinity, ``inf+nanj``, where `value` is not finite though `offset` is."""
+
+    def within(self, x: Any, limit: float) -> Any:
+        """`x` where its modulus is at most `limit`, NaN elsewhere."""
+
+
+class Pair:
+    """A complex number ``re + i*im`` with array parts.
+
+    Operators take pairs and Python numbers; a real array factor or summand is given to
+    `scale` or `shift`. (``pair * tensor`` would let the tensor's own operator answer first,
+    which a tracing compiler cannot follow.)
+    """
+
+    __slots__ = ("im", "re")
+
+    def __init__(self, re: Any, im: Any) -> None:
+        self.re = re
+        self.im = im
+
+    def __add__(self, other: Any) -> Pair:
+        if isinstance(other, Pair):
+            return Pair(self.re + other.re, self.im + other.im)
+        return self.shift(other)
+
+    def __sub__(self, other: Any) -> Pair:
+        if isinstance(other, Pair):
+            return Pair(self.re - other.re, self.im - other.im)
+        return Pair(self.re - other, self.im)
+
+    def __mul__(self, other: Any) -> Pair:
+        if isinstance(other, Pair):
+            return Pair(
+                self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
+            )
+        return self.scale(other)
+
+    def __truediv__(self, other: Any) -> Pair:
+        if isinstance(other, Pair):
+            return self * other.reciprocal()
+        return Pair(self.re / other, self.im / other)
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.re, -self.im)
+
+    def __radd__(self, other: Any) -> Pair:
+        return Pair(other + self.re, self.im)
+
+    def __rsub__(self, other: Any) -> Pair:
+        return Pair(other - self.re, -self.im)
+
+    def __rmul__(self, other: Any) -> Pair:
+        return Pair(other * self.re, other * self.im)
+
+    def __rtruediv__(self, other: Any) -> Pair:
+        return other * self.reciprocal()
+
+    def scale(self, factor: Any) -> Pair:
+        """Product with a real number or array."""
+        return Pair(self.re * factor, self.im * factor)
+
+    def shift(self, term: Any) -> Pair:
+        """Sum with a real number or array."""
+        return Pair(self.re + term, self.im)
+
+    def conjugate(self) -> Pair:
+        return Pair(self.re, -self.im)
+
+    def times_i(self) -> Pair:
+        return Pair(-self.im, self.re)
+
+    def squared_modulus(self) -> Any:
+        return self.re * self.re + self.im * self.im
+
+    def reciprocal(self) -> Pair:
+        # Two divisions rather than one and two products: one rounding less.
+        modulus = self.squared_modulus()
+        return Pair(self.re / modulus, -self.im / modulus)
+
+    def square(self) -> Pair:
+        # (x-y)(x+y) keeps the relative accuracy that x*x - y*y loses near the diagonals.
+        return Pair((self.re - self.im) * (self.re + self.im), 2.0 * (self.re * self.im))
+
+
+def select(ops: ArrayOps, condition: Any, first: Pair, second: Pair) -> Pair:
+    """Elementwise choice between two pairs."""
+    return Pair(
+        ops.where(condition, first.re, second.re), ops.where(condition, first.im, second.im)
+    )
+
+
+def pair_exp(ops: ArrayOps, x: Pair) -> Pair:
+    modulus = ops.exp(x.re)
+    return Pair(modulus * ops.cos(x.im), modulus * ops.sin(x.im))
+
+
+def pair_sqrt(ops: ArrayOps, x: Pair) -> Pair:
+    """Principal square root, without cancellation; its derivative at 0 is infinite."""
+    larger = ops.sqrt(0.5 * (ops.hypot(x.re, x.im) + x.re * ops.sign_of(x.re)))
+    smaller = 0.5 * x.im / larger
+    flip = ops.sign_of(x.im)
+    right = x.re >= 0
+    return Pair(
+        ops.where(right, larger, smaller * flip), ops.where(right, smaller, larger * flip)
+    )

@@ -1,0 +1,211 @@
+"""PyTorch backend (CPU, CUDA and other devices): differentiable, compilable, exportable.
+
+The kernel is the one NumPy runs. Derivatives of any order come from autograd through its
+series, which is exact near poles too, because every term there is. A lattice of numbers is
+prepared on the host, once; a lattice of tensors on the device (`backends.torch_lattice`).
+Nothing waits for the device, and nothing branches on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backends import algebra, kernel
+from backends.constants import (
+    DOUBLE,
+    SINGLE,
+    Precision,
+    SeriesConstants,
+    map_reals,
+    prepare_numbers,
+)
+from backends.pair import Pair
+from backends.torch_lattice import invert_invariants, modular_values, prepare_tensors
+from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair
+from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
+from wefpe_core.errors import InputError
+from wefpe_core.lattice import Lattice
+from wefpe_core.lattice_constants import lattice_constants
+
+KernelFunction = Callable[[TorchOps, Pair, SeriesConstants, Precision], Any]
+
+
+class TorchBackend(AbstractBackend):
+    """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
+
+    Parameters
+    ----------
+    compile
+        Compile each function with ``torch.compile``. Worth it from some ten thousand points
+        on; the first call of each function takes seconds.
+
+    Notes
+    -----
+    complex64 and complex128 tensors keep their dtype; real ones give the complex dtype of the
+    same precision (half precision is computed in float32); integers count as torch's default
+    dtype, Python numbers as double precision. A complex64 argument is computed in
+    float32 throughout, so devices without float64 work.
+    """
+
+    name = "torch"
+
+    def __init__(self, compile: bool = False) -> None:  # noqa: A002 - torch's own word
+        if not isinstance(compile, bool):
+            raise InputError(f"compile must be True or False, got {compile!r}")
+        self._compile = compile
+
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+        wp, wp_prime = self._evaluate(kernel.wp_and_prime, z, lattice)
+        return wp, wp_prime
+
+    def zeta(self, z: Any, lattice: Lattice) -> Any:
+        return self._evaluate(kernel.zeta, z, lattice)[0]
+
+    def sigma(self, z: Any, lattice: Lattice) -> Any:
+        return self._evaluate(kernel.sigma, z, lattice)[0]
+
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+        return self._evaluate(algebra.inverse_wp, w, lattice)[0]
+
+    def green(self, z: Any, lattice: Lattice) -> Any:
+        return self._evaluate(kernel.green, z, lattice)[0]
+
+    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+        check_lattice(lattice)
+        if lattice.holds_tensors:
+            return modular_values(lattice).invariants
+        known = lattice_constants(lattice)
+        return _scalar(known.g2), _scalar(known.g3)
+
+    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+        check_lattice(lattice)
+        if lattice.holds_tensors:
+            return modular_values(lattice).roots
+        e1, e2, e3 = (_scalar(root) for root in lattice_constants(lattice).roots)
+        return e1, e2, e3
+
+    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+        check_lattice(lattice)
+        if lattice.holds_tensors:
+            return modular_values(lattice).quasi_periods
+        known = lattice_constants(lattice)
+        return _scalar(known.eta1), _scalar(known.eta3)
+
+    def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
+        if isinstance(g2, Tensor) or isinstance(g3, Tensor):
+            return invert_invariants(g2, g3)
+        return Lattice.from_invariants(g2, g3)
+
+    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
+        m_max, n_max = check_truncation(m_max, n_max)
+        check_lattice(lattice)
+        x = as_pair(z)
+        dtype, device = x.re.dtype, x.re.device
+        m = torch.arange(-m_max, m_max + 1, dtype=dtype, device=device)
+        omega1, omega3 = _half_periods(lattice, x)
+        with _no_autocast(device):
+            sums = algebra.lattice_sum(x, omega1, omega3, m, (m == 0).to(dtype), n_max)
+        wp, wp_prime = (as_complex(value) for value in sums)
+        return wp, wp_prime
+
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+        pairs = [as_pair(value) for value in (p1, dp1, p2, dp2)]
+        dtype = max((pair.re.dtype for pair in pairs), key=lambda dtype: dtype.itemsize)
+        device = pairs[0].re.device
+        a, da, b, db = (Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs)
+        g2 = as_pair(self.invariants(lattice)[0], dtype, device)
+        with _no_autocast(device):
+            sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2)
+        p, dp = (as_complex(value) for value in sums)
+        return p, dp
+
+    def _evaluate(self, function: KernelFunction, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
+        check_lattice(lattice)
+        x = as_pair(z)
+        with _no_autocast(x.re.device):
+            if lattice.holds_tensors:
+                run = _compiled(_on_tensors, function) if self._compile else _on_tensors
+                omega1, omega3 = _half_periods(lattice, x)
+                parts = run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
+            elif self._compile:
+                table = _table(lattice, x.re.dtype, x.re.device)
+                # One dimension and contiguous parts: one compilation serves every shape.
+                flat = (x.re.reshape(-1).contiguous(), x.im.reshape(-1).contiguous())
+                parts = _compiled(_on_table, function)(function, *flat, table)
+                parts = tuple(map_reals(part, lambda t: t.reshape(x.re.shape)) for part in parts)
+            else:
+                precision = PRECISIONS[x.re.dtype]
+                constants = _constants(lattice, precision)
+                parts = _as_tuple(function(TorchOps(x.re.dtype), x, constants, precision))
+            return tuple(as_complex(p) if isinstance(p, Pair) else p for p in parts)
+
+
+def _as_tuple(values: Any) -> tuple[Any, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+@torch.compiler.assume_constant_result  # a traced graph holds the numbers, not their making
+def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
+    return prepare_numbers(lattice, precision)
+
+
+def _on_tensors(function: KernelFunction, x: Tensor, y: Tensor, *half_periods: Tensor) -> Any:
+    omega1, omega3 = Pair(*half_periods[:2]), Pair(*half_periods[2:])
+    ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
+    constants = prepare_tensors(ops, omega1, omega3, precision)
+    return _as_tuple(function(ops, Pair(x, y), constants, precision))
+
+
+def _on_table(function: KernelFunction, x: Tensor, y: Tensor, table: Tensor) -> Any:
+    precision = PRECISIONS[x.dtype]
+    values = iter(table.unbind())
+    constants = map_reals(_TEMPLATES[precision.name], lambda _: next(values))
+    return _as_tuple(function(TorchOps(x.dtype), Pair(x, y), constants, precision))
+
+
+# Any lattice shows how the numbers of a table are arranged.
+_TEMPLATES = {
+    precision.name: prepare_numbers(Lattice(1.0, 1.0j), precision) for precision in (SINGLE, DOUBLE)
+}
+
+
+@lru_cache(maxsize=512)
+def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The constants of a lattice of numbers as one tensor, copied to the device once."""
+    numbers: list[float] = []
+    map_reals(prepare_numbers(lattice, PRECISIONS[dtype]), numbers.append)
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=None)
+def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[..., Any]:
+    """`run`, compiled apart for each kernel function."""
+
+    def specialised(function: KernelFunction, *tensors: Tensor) -> Any:
+        return run(function, *tensors)
+
+    # One fused loop: intermediate results stay in registers instead of passing through memory.
+    return torch.compile(
+        specialised, fullgraph=True, dynamic=True, options={"max_fusion_size": 1024}
+    )
+
+
+def _half_periods(lattice: Lattice, like: Pair) -> tuple[Pair, Pair]:
+    dtype, device = like.re.dtype, like.re.device
+    return as_pair(lattice.omega1, dtype, device), as_pair(lattice.omega3, dtype, device)
+
+
+def _scalar(value: Any) -> Tensor:
+    return torch.tensor(complex(value), dtype=torch.complex128)
+
+
+def _no_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    if not torch.amp.autocast_mode.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

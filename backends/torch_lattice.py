@@ -1,0 +1,218 @@
+"""Lattices of tensors: reduction and constants on the device, differentiable, branch-free."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from backends.constants import Precision, SeriesConstants, SplitReal, series_constants
+from backends.kernel import split_integer, product_and_error, two_sum
+from backends.pair import Pair, pair_exp, pair_sqrt, select
+from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype
+from wefpe_core.lattice import Lattice
+from wefpe_core.modular import roots_and_invariants
+
+# A step shrinks the squared length of the shorter vector at least fourfold until the basis is
+# reduced, so this many reduce every lattice with Im tau >= 10^-8.
+REDUCTION_STEPS = 14
+# The AGM converges quadratically; from any good pair of square roots this is past double.
+_AGM_STEPS = 10
+
+
+class ReducedBasis(NamedTuple):
+    """Full periods of the reduced basis, exact to about twice the working precision.
+
+    The integer matrix maps the basis given to the reduced one, as in `Lattice.reduced`.
+    """
+
+    period1: tuple[SplitReal, SplitReal]
+    period3: tuple[SplitReal, SplitReal]
+    matrix: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def reduction_matrix(
+    ops: TorchOps, a: Pair, b: Pair
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient."""
+    a, b = (Pair(ops.constant(x.re), ops.constant(x.im)) for x in (a, b))
+    one, zero = torch.ones_like(a.re + b.re), torch.zeros_like(a.re + b.re)
+    first, second = Pair(one, zero), Pair(zero, one)  # coordinates, not complex numbers
+    for _ in range(REDUCTION_STEPS):
+        n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
+        b, second = b - a.scale(n), second - first.scale(n)
+        swap = b.squared_modulus() < a.squared_modulus()
+        a, b = select(ops, swap, b, a), select(ops, swap, -a, b)
+        first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
+    n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
+    second = second - first.scale(n)
+    return (first.re, first.im), (second.re, second.im)
+
+
+def reduce_basis(
+    ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
+) -> ReducedBasis:
+    a, b = 2.0 * omega1, 2.0 * omega3
+    matrix = reduction_matrix(ops, a, b)
+    period1, period3 = (
+        (
+            _combination(ops, p, a.re, q, b.re, precision),
+            _combination(ops, p, a.im, q, b.im, precision),
+        )
+        for p, q in matrix
+    )
+    return ReducedBasis(period1, period3, matrix)
+
+
+def _combination(
+    ops: TorchOps, p: Tensor, x: Tensor, q: Tensor, y: Tensor, precision: Precision
+) -> SplitReal:
+    """p*x + q*y for integers p, q, in two parts of working precision."""
+    x_parts = _split(ops.constant(x), precision)
+    y_parts = _split(ops.constant(y), precision)
+    first, error1 = product_and_error(split_integer(ops, p, precision), x_parts)
+    second, error2 = product_and_error(split_integer(ops, q, precision), y_parts)
+    total, error = two_sum(first, second)
+    high, low = two_sum(total, error + (error1 + error2))
+    parts = _split(high, precision)
+    return parts._replace(
+        high=ops.with_derivative_of(high, lambda: p * x + q * y), low=torch.zeros_like(high), lowest=low
+    )
+
+
+def _split(x: Tensor, precision: Precision) -> SplitReal:
+    # By exponent and rounding rather than Veltkamp's products, which a fused multiply-add spoils.
+    mantissa, exponent = torch.frexp(x)
+    unit = precision.split
+    head = torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
+    zero = torch.zeros_like(x)
+    return SplitReal(x, zero, zero, head, x - head)
+
+
+def prepare_tensors(
+    ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
+) -> SeriesConstants:
+    """The kernel's constants for a lattice of tensors."""
+    basis = reduce_basis(ops, omega1, omega3, precision)
+    a = Pair(*(part.high for part in basis.period1))
+    b = Pair(*(part.high for part in basis.period3))
+    tau, nome = _tau_and_nome(ops, a, b)
+    values = series_constants(a, tau, nome, math.pi, precision)
+    area = a.re * b.im - a.im * b.re
+    return SeriesConstants(
+        period1_re=basis.period1[0],
+        period1_im=basis.period1[1],
+        period3_re=basis.period3[0],
+        period3_im=basis.period3[1],
+        row=Pair(-a.im / area, a.re / area),
+        column=Pair(b.im / area, -b.re / area),
+        eta3=(values["eta1"] * b - Pair(0.0, math.pi)) / a,
+        log_period_over_pi=torch.log(torch.hypot(a.re, a.im) / math.pi),
+        pi_im_tau=math.pi * tau.im,
+        **values,
+    )
+
+
+def _tau_and_nome(ops: TorchOps, a: Pair, b: Pair) -> tuple[Pair, Pair]:
+    tau = b / a
+    return tau, pair_exp(ops, math.pi * tau.times_i())
+
+
+class ModularValues(NamedTuple):
+    """Complex tensors for the basis given."""
+
+    invariants: tuple[Tensor, Tensor]
+    roots: tuple[Tensor, Tensor, Tensor]
+    quasi_periods: tuple[Tensor, Tensor]
+
+
+def modular_values(lattice: Lattice) -> ModularValues:
+    """Invariants, roots and quasi-periods of a lattice of tensors, with gradients."""
+    dtype, device = _common(lattice.omega1, lattice.omega3)
+    ops, precision = TorchOps(dtype), PRECISIONS[dtype]
+    omega1, omega3 = (as_pair(w, dtype, device) for w in (lattice.omega1, lattice.omega3))
+    constants = prepare_tensors(ops, omega1, omega3, precision)
+    (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
+    a = Pair(constants.period1_re.high, constants.period1_im.high)
+    b = Pair(constants.period3_re.high, constants.period3_im.high)
+    _, nome = _tau_and_nome(ops, a, b)
+    roots, g2, g3 = roots_and_invariants(nome, constants.wp_scale, precision.nome_powers)
+
+    def root_at(i: Tensor, j: Tensor) -> Tensor:
+        """e of the half-period i*w1 + j*w3 of the reduced basis; the parities decide."""
+        odd_i, odd_j = torch.remainder(i, 2.0), torch.remainder(j, 2.0)
+        both = odd_i * odd_j
+        e1, e2, e3 = roots
+        return as_complex(e1.scale(odd_i - both) + e2.scale(both) + e3.scale(odd_j - both))
+
+    eta1, eta3 = constants.eta1, constants.eta3
+    # The matrix has determinant 1: omega1 = s w1 - q w3 and omega3 = p w3 - r w1.
+    return ModularValues(
+        invariants=(as_complex(g2), as_complex(g3)),
+        roots=(root_at(s, q), root_at(s + r, q + p), root_at(r, p)),
+        quasi_periods=(
+            as_complex(eta1.scale(s) - eta3.scale(q)),
+            as_complex(eta3.scale(p) - eta1.scale(r)),
+        ),
+    )
+
+
+def _common(*values: Any) -> tuple[torch.dtype, torch.device]:
+    """The dtype and device a set of tensors and numbers is computed in."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    dtype = max((real_dtype(t.dtype) for t in tensors), key=lambda d: d.itemsize)
+    return dtype, tensors[0].device
+
+
+def invert_invariants(g2: Any, g3: Any) -> Lattice:
+    """Lattice of tensors with invariants `g2`, `g3`, with gradients; in its reduced basis.
+
+    Cardano's formula for the roots, two Newton steps, and the complex AGM for the periods.
+    """
+    dtype, device = _common(g2, g3)
+    ops = TorchOps(dtype)
+    g2_pair, g3_pair = as_pair(g2, dtype, device), as_pair(g3, dtype, device)
+    e1, e2, e3 = _cubic_roots(ops, g2_pair, g3_pair)
+    a, b, c = (pair_sqrt(ops, x) for x in (e1 - e3, e1 - e2, e2 - e3))
+    omega1 = (0.5 * math.pi) / _agm(ops, a, _nearer(ops, a, b))
+    omega3 = Pair(0.0, 0.5 * math.pi) / _agm(ops, a, _nearer(ops, a, c))
+    downward = omega1.re * omega3.im < omega1.im * omega3.re
+    omega3 = select(ops, downward, -omega3, omega3)
+    (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
+    return Lattice(
+        as_complex(omega1.scale(p) + omega3.scale(q)),
+        as_complex(omega1.scale(r) + omega3.scale(s)),
+    )
+
+
+def _cubic_roots(ops: TorchOps, g2: Pair, g3: Pair) -> list[Pair]:
+    """Roots of 4x^3 - g2 x - g3."""
+    half, third = 0.125 * g3, g2 * (1.0 / 12.0)
+    offset = _nearer(ops, half, pair_sqrt(ops, half * half - third * third * third))
+    cube = half + offset
+    modulus = torch.exp(torch.log(torch.hypot(cube.re, cube.im)) / 3.0)
+    angle = torch.atan2(cube.im, cube.re) / 3.0
+    roots = []
+    for k in range(3):
+        turned = angle + 2.0 * math.pi * k / 3.0
+        u = Pair(modulus * torch.cos(turned), modulus * torch.sin(turned))
+        root = u + third / u
+        for _ in range(2):
+            square = root * root
+            root = root - (4.0 * square * root - g2 * root - g3) / (12.0 * square - g2)
+        roots.append(root)
+    return roots
+
+
+def _nearer(ops: TorchOps, a: Pair, b: Pair) -> Pair:
+    """Whichever of b and -b is nearer to a."""
+    return select(ops, a.re * b.re + a.im * b.im >= 0.0, b, -b)
+
+
+def _agm(ops: TorchOps, a: Pair, b: Pair) -> Pair:
+    for _ in range(_AGM_STEPS):
+        mean = 0.5 * (a + b)
+        a, b = mean, _nearer(ops, mean, pair_sqrt(ops, a * b))
+    return a

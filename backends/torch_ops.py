@@ -1,0 +1,110 @@
+"""torch's elementary functions for the kernel, and how arguments become real pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backends.constants import DOUBLE, SINGLE
+from backends.pair import Pair
+from wefpe_core.errors import InputTypeError
+
+_REAL_DTYPES = {
+    torch.complex128: torch.float64,
+    torch.complex64: torch.float32,
+    torch.complex32: torch.float32,
+    torch.float64: torch.float64,
+    torch.float32: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+PRECISIONS = {torch.float32: SINGLE, torch.float64: DOUBLE}
+_INTEGER_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class TorchOps:
+    """`backends.pair.ArrayOps` on torch tensors of one real dtype."""
+
+    exp = staticmethod(torch.exp)
+    expm1 = staticmethod(torch.expm1)
+    sin = staticmethod(torch.sin)
+    cos = staticmethod(torch.cos)
+    log = staticmethod(torch.log)
+    sqrt = staticmethod(torch.sqrt)
+    hypot = staticmethod(torch.hypot)
+    rint = staticmethod(torch.round)
+    where = staticmethod(torch.where)
+    isfinite = staticmethod(torch.isfinite)
+    isinf = staticmethod(torch.isinf)
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    def sign_of(self, x: Tensor) -> Tensor:
+        return torch.copysign(torch.ones_like(x), x.detach())
+
+    def as_weight(self, condition: Tensor) -> Tensor:
+        return condition.to(self._dtype)
+
+    def constant(self, x: Any) -> Any:
+        return x.detach() if isinstance(x, Tensor) else x
+
+    def with_derivative_of(self, value: Tensor, model: Callable[[], Tensor]) -> Tensor:
+        linear = model()
+        return value + (linear - linear.detach())
+
+    def within(self, x: Tensor, limit: float) -> Tensor:
+        return torch.where(x.abs() <= limit, x, float("nan"))
+
+    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
+        finite = torch.isfinite(value.re) & torch.isfinite(value.im)
+        overflowed = ~finite & torch.isfinite(offset.re)
+        return Pair(
+            torch.where(overflowed, float("inf"), torch.where(finite, value.re, float("nan"))),
+            torch.where(finite, value.im, float("nan")),
+        )
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The real dtype values of `dtype` are computed in; InputTypeError if there is none."""
+    if dtype in _INTEGER_DTYPES:
+        return torch.get_default_dtype()
+    if dtype not in _REAL_DTYPES:
+        raise InputTypeError(
+            f"dtype {dtype} cannot be evaluated; use a floating-point, complex or integer tensor"
+        )
+    return _REAL_DTYPES[dtype]
+
+
+def as_tensor(z: Any) -> Tensor:
+    """Tensors as they are; arrays by their dtype; Python numbers as double precision."""
+    if isinstance(z, Tensor):
+        return z
+    try:
+        tensor = torch.as_tensor(z)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputTypeError(f"cannot make a tensor of {z!r:.80}: {error}") from error
+    if hasattr(z, "dtype") or tensor.dtype is torch.bool:
+        return tensor
+    return torch.as_tensor(z, dtype=torch.complex128)
+
+
+def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:
+    """Real and imaginary part as real tensors; both follow `z` unless given."""
+    tensor = as_tensor(z)
+    dtype = real_dtype(tensor.dtype) if dtype is None else dtype
+    device = tensor.device if device is None else device
+    if tensor.is_complex():
+        # torch.real of a 0-dimensional or strided tensor is a view; no copy is made here.
+        return Pair(
+            tensor.real.to(device=device, dtype=dtype), tensor.imag.to(device=device, dtype=dtype)
+        )
+    real = tensor.to(device=device, dtype=dtype)
+    return Pair(real, torch.zeros_like(real))
+
+
+def as_complex(value: Pair) -> Tensor:
+    return torch.complex(*torch.broadcast_tensors(value.re, value.im))

@@ -1,0 +1,1 @@
+"""Positional encodings, models and experiments built on the verified backends."""

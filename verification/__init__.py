@@ -1,0 +1,1 @@
+"""The precision report, benchmarks and the test suite."""

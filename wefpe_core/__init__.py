@@ -1,0 +1,16 @@
+"""Conventions, lattices, the abstract backend, truncation bounds, laws and error metrics.
+
+Imports nothing beyond the standard library, and nothing else of this project.
+"""
+
+from wefpe_core.backend import AbstractBackend as AbstractBackend
+from wefpe_core.errors import BackendUnavailableError as BackendUnavailableError
+from wefpe_core.errors import InputError as InputError
+from wefpe_core.errors import InputTypeError as InputTypeError
+from wefpe_core.errors import LatticeError as LatticeError
+from wefpe_core.errors import PrecisionError as PrecisionError
+from wefpe_core.errors import UnknownBackendError as UnknownBackendError
+from wefpe_core.errors import WefpeError as WefpeError
+from wefpe_core.lattice import Lattice as Lattice
+from wefpe_core.registry import available_backends as available_backends
+from wefpe_core.registry import get_backend as get_backend

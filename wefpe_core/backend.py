@@ -1,0 +1,116 @@
+r"""The abstract elliptic-function backend: what every evaluator offers, and the laws it keeps.
+
+Each method states the law its values satisfy; `wefpe_core.identities` has the same laws as
+residuals, and the test suite runs them over every backend.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from wefpe_core.errors import InputError
+from wefpe_core.lattice import Lattice
+
+
+class AbstractBackend(ABC):
+    r"""Weierstrass functions on a `Lattice`, for arguments of the backend's own kind.
+
+    Shapes broadcast, scalars give scalars, precision and device follow ``z``. At a lattice
+    point (and where a value overflows) :math:`\wp` and :math:`\wp'` are complex infinity,
+    written ``inf+nanj`` in arrays. NaN or infinite ``z`` gives NaN there and nowhere else.
+    """
+
+    name: ClassVar[str]
+
+    def wp(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`\wp(z)` (DLMF 23.2.4): even, periods 2 omega1 and 2 omega3, double poles."""
+        return self.wp_and_prime(z, lattice)[0]
+
+    def wp_prime(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`\wp'(z)`: odd, with :math:`\wp'^2 = 4\wp^3 - g_2\wp - g_3` (DLMF 23.3.10)."""
+        return self.wp_and_prime(z, lattice)[1]
+
+    @abstractmethod
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+        r"""Both :math:`\wp(z)` and :math:`\wp'(z)`, for little more than the price of one."""
+
+    @abstractmethod
+    def zeta(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`\zeta(z)`: odd, :math:`\zeta' = -\wp`, grows by 2 eta_k per period (23.2.11)."""
+
+    @abstractmethod
+    def sigma(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`\sigma(z)`: entire, odd, :math:`\sigma'/\sigma = \zeta` (DLMF 23.2.8)."""
+
+    @abstractmethod
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+        r"""A solution z of :math:`\wp(z) = w`.
+
+        Of the two solutions modulo the lattice, the one returned has
+        :math:`z = s\,2w_1 + r\,2w_3` in the reduced basis with :math:`0 \le r \le 1/2`,
+        :math:`|{\rm Re}(z/2w_1)| \le 1/2`. Infinite `w` gives 0.
+        """
+
+    @abstractmethod
+    def green(self, z: Any, lattice: Lattice) -> Any:
+        r"""Green function of the torus: real, even, doubly periodic.
+
+        :math:`G(z) = -\log|\sigma(z)| + \tfrac12{\rm Re}(G_2^* z^2) + \tfrac{\pi}{2A}|z|^2`
+        with :math:`A` the cell area and :math:`G_2^*` the constant that makes it periodic, so
+        that :math:`\Delta G = 2\pi/A - 2\pi\delta_\Lambda` and :math:`G(z) \to -\log|z|` at 0.
+        It is ``+inf`` at lattice points.
+        """
+
+    @abstractmethod
+    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+        """Invariants ``(g2, g3)`` (DLMF 23.3.1-23.3.2)."""
+
+    @abstractmethod
+    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+        """Roots ``(e1, e2, e3)`` with e_k = wp(omega_k); their sum is 0 (DLMF 23.3.4)."""
+
+    @abstractmethod
+    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+        r"""``(eta1, eta3)``, eta_k = zeta(omega_k); eta1 omega3 - eta3 omega1 = i pi/2 (23.2.14)."""
+
+    @abstractmethod
+    def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
+        """Lattice with these invariants, in the backend's own precision."""
+
+    @abstractmethod
+    def lattice_sum(
+        self, z: Any, lattice: Lattice, m_max: int, n_max: int
+    ) -> tuple[Any, Any]:
+        r"""Truncated defining series over :math:`|m|\le` `m_max`, :math:`|n|\le` `n_max`.
+
+        .. math:: \frac1{z^2} + \sum_{\omega\ne0}\Bigl[\frac1{(z-\omega)^2}-\frac1{\omega^2}\Bigr],
+                  \qquad -2\sum_\omega \frac1{(z-\omega)^3}, \qquad \omega = 2m\omega_1+2n\omega_3.
+
+        No reduction, no clamps: the sum as it is written, for comparison.
+        `wefpe_core.bounds` says how far it is from the functions.
+        """
+
+    @abstractmethod
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+        r"""``(wp, wp')`` at z1+z2 from their values at z1 and z2 (DLMF 23.10.1).
+
+        Safe where the textbook quotient is 0/0 (z1 = z2) and where an argument or the
+        result is a lattice point (complex infinity).
+        """
+
+
+def check_truncation(m_max: int, n_max: int) -> tuple[int, int]:
+    """Validate truncation sizes: positive integers, not bools."""
+    for name, value in (("m_max", m_max), ("n_max", n_max)):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+            raise InputError(f"{name} must be a positive integer, got {value!r}")
+    return int(m_max), int(n_max)
+
+
+def check_lattice(lattice: object) -> None:
+    """Refuse anything but a `Lattice` where one belongs."""
+    if not isinstance(lattice, Lattice):
+        raise InputError(
+            f"expected a Lattice, got {lattice!r}; for half-periods write Lattice(omega1, omega3)"
+        )

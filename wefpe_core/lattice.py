@@ -1,0 +1,240 @@
+"""`Lattice`: two half-periods, exact and immutable, and where they may come from."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from wefpe_core._exact import GaussianRational, IntegerMatrix, cross, exact_complex, gauss_reduce
+from wefpe_core.errors import LatticeError
+
+
+class Lattice:
+    r"""The lattice :math:`\{2m\omega_1 + 2n\omega_3\}` given by its HALF-periods (DLMF 23.2(i)).
+
+    Parameters
+    ----------
+    omega1, omega3
+        Half-periods with ``Im(omega3/omega1) > 0``. Python, NumPy or mpmath numbers, which
+        are taken as exact; or torch tensors (zero-dimensional, or of a shape that broadcasts
+        against ``z``), which carry gradients and are not inspected, since that would wait
+        for the device.
+
+    Raises
+    ------
+    LatticeError
+        If a half-period is NaN, infinite or zero, or the two are collinear or negatively
+        oriented. The test is exact, and so independent of scale.
+
+    Examples
+    --------
+    >>> Lattice(1, 0.5 + 2j).tau
+    (0.5+2j)
+    >>> Lattice.lemniscatic(g2=1.0).omega1
+    (1.8540746773013719+0j)
+    """
+
+    __slots__ = ("_exact", "_omega1", "_omega3")
+
+    _exact: tuple[GaussianRational, GaussianRational] | None
+    _omega1: Any
+    _omega3: Any
+
+    def __init__(self, omega1: Any, omega3: Any) -> None:
+        omega1, omega3 = _as_half_period("omega1", omega1), _as_half_period("omega3", omega3)
+        exact = None
+        if not (_is_tensor(omega1) or _is_tensor(omega3)):
+            exact = (_exact_half_period("omega1", omega1), _exact_half_period("omega3", omega3))
+            _check_orientation(*exact, shown=(omega1, omega3))
+        self._set(omega1, omega3, exact)
+
+    def _set(
+        self, omega1: Any, omega3: Any, exact: tuple[GaussianRational, GaussianRational] | None
+    ) -> None:
+        object.__setattr__(self, "_omega1", omega1)
+        object.__setattr__(self, "_omega3", omega3)
+        object.__setattr__(self, "_exact", exact)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Lattice is immutable: cannot set {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Lattice is immutable: cannot delete {name!r}")
+
+    @classmethod
+    def _from_exact(cls, omega1: GaussianRational, omega3: GaussianRational) -> Lattice:
+        _check_orientation(omega1, omega3, shown=(complex(omega1), complex(omega3)))
+        lattice = cls.__new__(cls)
+        lattice._set(complex(omega1), complex(omega3), (omega1, omega3))
+        return lattice
+
+    @classmethod
+    def from_tau(cls, tau: Any, omega1: Any = 0.5) -> Lattice:
+        """Lattice with half-period ratio `tau`; by default the full periods are 1 and `tau`.
+
+        The product ``tau*omega1`` is kept exactly, so `tau` is the ratio, not nearly the ratio.
+        """
+        tau, omega1 = _as_half_period("tau", tau), _as_half_period("omega1", omega1)
+        if _is_tensor(tau) or _is_tensor(omega1):
+            return cls(omega1, tau * omega1)
+        t, w = _exact_half_period("tau", tau), _exact_half_period("omega1", omega1)
+        if t.im <= 0:
+            raise LatticeError(f"Im(tau) must be positive, got tau={tau!r}")
+        return cls._from_exact(w, GaussianRational(t.re * w.re - t.im * w.im, t.re * w.im + t.im * w.re))
+
+    @classmethod
+    def from_periods(cls, period1: Any, period3: Any) -> Lattice:
+        """Lattice from FULL periods, as PARI and R's elliptic take them."""
+        return cls(_as_half_period("period1", period1) / 2, _as_half_period("period3", period3) / 2)
+
+    @classmethod
+    def from_invariants(cls, g2: Any, g3: Any) -> Lattice:
+        r"""Lattice with the invariants `g2`, `g3`; half-periods rounded from fifty digits.
+
+        Real invariants give a positive real `omega1` and ``Re(omega3/omega1)`` equal to 0
+        (positive discriminant) or 1/2 (negative). Complex ones give the reduced basis.
+
+        Raises
+        ------
+        LatticeError
+            If the discriminant :math:`g_2^3 - 27 g_3^2` is zero. The test is relative to
+            :math:`|g_2|^3 + 27|g_3|^2` and so independent of scale.
+        """
+        from wefpe_core.lattice_constants import half_periods_from_invariants
+
+        values = []
+        for name, value in (("g2", g2), ("g3", g3)):
+            value = _as_half_period(name, value)
+            if _is_tensor(value):
+                raise LatticeError(
+                    f"{name} is a tensor: use lattice_from_invariants of the torch backend"
+                )
+            _exact_finite(name, value)
+            values.append(complex(value))
+        return cls(*half_periods_from_invariants(values[0], values[1]))
+
+    @classmethod
+    def lemniscatic(cls, g2: Any = 1.0) -> Lattice:
+        """Square lattice: invariants `g2` and 0. Its half-period is 1.8540746773013719 for g2=1."""
+        return cls.from_invariants(g2, 0.0)
+
+    @classmethod
+    def equianharmonic(cls, g3: Any = 1.0) -> Lattice:
+        """Hexagonal lattice: invariants 0 and `g3`."""
+        return cls.from_invariants(0.0, g3)
+
+    @classmethod
+    def rectangular(cls, omega1: Any, omega3_imag: Any) -> Lattice:
+        """Rectangular lattice with half-periods `omega1` > 0 and ``1j*omega3_imag``."""
+        for name, value in (("omega1", omega1), ("omega3_imag", omega3_imag)):
+            value = _as_half_period(name, value)
+            if not _is_tensor(value) and not (value.imag == 0 and value.real > 0):
+                raise LatticeError(f"{name} must be a positive real number, got {value!r}")
+        return cls(omega1, omega3_imag * 1j)
+
+    @property
+    def omega1(self) -> Any:
+        """First half-period."""
+        return self._omega1
+
+    @property
+    def omega3(self) -> Any:
+        """Second half-period in DLMF's numbering; omega1 + omega2 + omega3 = 0."""
+        return self._omega3
+
+    @property
+    def tau(self) -> Any:
+        """Half-period ratio omega3/omega1."""
+        return self._omega3 / self._omega1
+
+    @property
+    def holds_tensors(self) -> bool:
+        """Whether a half-period is a torch tensor (nothing is known about it on the host)."""
+        return self._exact is None
+
+    @property
+    def exact(self) -> tuple[GaussianRational, GaussianRational]:
+        """The half-periods as exact rational numbers."""
+        if self._exact is None:
+            raise LatticeError(
+                "this lattice holds torch tensors; only the torch backend can use it"
+            )
+        return self._exact
+
+    def reduced(self) -> tuple[Lattice, IntegerMatrix]:
+        """The same lattice with its canonical reduced basis, and the integer matrix.
+
+        Returns ``(lattice, ((p, q), (r, s)))``: the new omega1 is ``p*omega1 + q*omega3``, the
+        new omega3 is ``r*omega1 + s*omega3``, ``ps - qr = 1``, and the new tau lies in
+        ``-1/2 < Re tau <= 1/2, |tau| >= 1``. Computed exactly; every basis of one lattice
+        gives the same result.
+        """
+        w1, w3, matrix = gauss_reduce(*self.exact)
+        return Lattice._from_exact(w1, w3), matrix
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bases, exactly. (Tensor lattices are equal only to themselves.)"""
+        if not isinstance(other, Lattice):
+            return NotImplemented
+        if self._exact is None or other._exact is None:
+            return self is other
+        return self._exact == other._exact
+
+    def __hash__(self) -> int:
+        return object.__hash__(self) if self._exact is None else hash(self._exact)
+
+    def __repr__(self) -> str:
+        return f"Lattice(omega1={self._omega1!r}, omega3={self._omega3!r})"
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        if self._exact is None or (complex(self._exact[0]), complex(self._exact[1])) != (
+            self._omega1,
+            self._omega3,
+        ):
+            return (Lattice, (self._omega1, self._omega3))
+        return (Lattice._from_exact, self._exact)
+
+
+def _is_tensor(value: Any) -> bool:
+    # Asked by attribute, so that a lattice of numbers never imports torch.
+    return hasattr(value, "requires_grad")
+
+
+def _as_half_period(name: str, value: Any) -> Any:
+    """Normalise Python and NumPy numbers to complex; leave mpmath numbers and tensors alone."""
+    if _is_tensor(value):
+        return value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # a NumPy scalar or zero-dimensional array
+    if isinstance(value, bool) or not isinstance(value, numbers.Complex):
+        raise LatticeError(f"{name} must be a number or a torch tensor, got {value!r}")
+    return value if hasattr(value, "context") else complex(value)
+
+
+def _exact_finite(name: str, value: Any) -> GaussianRational:
+    try:
+        return exact_complex(value)
+    except (ValueError, OverflowError):
+        raise LatticeError(f"{name} must be finite, got {value!r}") from None
+
+
+def _exact_half_period(name: str, value: Any) -> GaussianRational:
+    exact = _exact_finite(name, value)
+    if exact == (0, 0):
+        raise LatticeError(f"{name} must not be zero, got {value!r}")
+    return exact
+
+
+def _check_orientation(
+    omega1: GaussianRational, omega3: GaussianRational, shown: tuple[Any, Any]
+) -> None:
+    area = cross(omega1, omega3)
+    if area == 0:
+        raise LatticeError(
+            f"half-periods are collinear: omega1={shown[0]!r}, omega3={shown[1]!r}"
+        )
+    if area < 0:
+        raise LatticeError(
+            "Im(omega3/omega1) must be positive: "
+            f"omega1={shown[0]!r}, omega3={shown[1]!r} are negatively oriented; negate omega3"
+        )

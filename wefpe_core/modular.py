@@ -1,0 +1,78 @@
+r"""Modular quantities of a reduced lattice as functions of its nome, written once.
+
+Every formula here uses only ``+ - * /`` and so runs on any complex type: Python's
+``complex``, fifty-digit decimals (`wefpe_core.extended`), mpmath numbers, and the
+real pairs the array backends compute with. The nome is :math:`q = e^{i\pi\tau}` of a
+*reduced* lattice, so :math:`|q| \le e^{-\pi\sqrt3/2} < 0.0659`, and the number of
+terms each caller passes is derived from that.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any, NamedTuple
+
+
+class Roots(NamedTuple):
+    """Values of the Weierstrass function at the half-periods: e_k = wp(omega_k)."""
+
+    e1: Any
+    e2: Any
+    e3: Any
+
+
+def lambert_coefficients(nome_squared: Any, terms: int) -> list[Any]:
+    r"""``[k Q^k / (1 - Q^k) for k = 1..terms]`` with :math:`Q = q^2`."""
+    coefficients = []
+    power = nome_squared
+    for k in range(1, terms + 1):
+        coefficients.append(k * power / (1 - power))
+        power = power * nome_squared
+    return coefficients
+
+
+def eisenstein_e2(nome_squared: Any, terms: int) -> Any:
+    r"""Normalised Eisenstein series :math:`E_2 = 1 - 24\sum_k k Q^k/(1-Q^k)`."""
+    total = 0
+    for coefficient in reversed(lambert_coefficients(nome_squared, terms)):
+        total = coefficient + total
+    return 1 - 24 * total
+
+
+def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:
+    r"""Fourth powers of the theta constants :math:`\theta_2, \theta_3, \theta_4` (DLMF 20.2).
+
+    `terms` counts powers of the nome: a theta constant is summed up to ``q**terms``.
+    """
+    powers = [nome]
+    while len(powers) < terms:
+        powers.append(powers[-1] * nome)
+
+    def power(exponent: int) -> Any:
+        return powers[exponent - 1]
+
+    theta2 = theta3 = theta4 = 0
+    for n in range(isqrt(terms), 0, -1):
+        theta3 = theta3 + 2 * power(n * n)
+        theta4 = theta4 + 2 * (-1) ** n * power(n * n)
+        if n * (n + 1) <= terms:
+            theta2 = theta2 + power(n * (n + 1))
+    # The factor 2 q^(1/4) of theta_2 enters only as its fourth power, 16 q.
+    return 16 * nome * _fourth(1 + theta2), _fourth(1 + theta3), _fourth(1 + theta4)
+
+
+def _fourth(value: Any) -> Any:
+    square = value * value
+    return square * square
+
+
+def roots_and_invariants(nome: Any, scale: Any, terms: int) -> tuple[Roots, Any, Any]:
+    r"""Roots :math:`e_k` and invariants :math:`g_2, g_3` (DLMF 23.6.5-23.6.7, 23.3.7).
+
+    `scale` is :math:`(\pi/2\omega_1)^2`.
+    """
+    a, b, c = theta_fourth_powers(nome, terms)
+    third = scale / 3
+    e1, e2, e3 = third * (b + c), third * (a - c), -(third * (a + b))
+    g2 = 2 * scale * third * (a * a + b * b + c * c)
+    return Roots(e1, e2, e3), g2, 4 * e1 * e2 * e3
