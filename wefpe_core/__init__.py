@@ -3,6 +3,9 @@
 Imports nothing beyond the standard library, and nothing else of this project.
 """
 
+from wefpe_core import accuracy as accuracy
+from wefpe_core import bounds as bounds
+from wefpe_core import identities as identities
 from wefpe_core.backend import AbstractBackend as AbstractBackend
 from wefpe_core.errors import BackendUnavailableError as BackendUnavailableError
 from wefpe_core.errors import InputError as InputError

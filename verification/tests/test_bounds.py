@@ -467,8 +467,8 @@ def test_uniform_q_series_constants_are_the_hexagonal_ones_rounded_up():
     uniform = bounds.uniform_q_series_bound(0.5, HEXAGONAL / 2, rows=0, terms=1)
     bound = bounds.q_series_bound(HEXAGONAL / 2, 0.5, HEXAGONAL / 2, rows=0, terms=1)
     # Two decimals were kept of each constant, so at most 0.01 of 1.1 is given away.
-    assert uniform.wp / bound.wp <= 1.01
-    assert uniform.wp_prime / bound.wp_prime <= 1.01
+    assert 1 <= uniform.wp / bound.wp <= 1.01
+    assert 1 <= uniform.wp_prime / bound.wp_prime <= 1.01
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Where backends are measured: named families of lattices, named regions of points.
+
+Every point set comes from a literal seed, so a row of the report can be reproduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wefpe_core import Lattice, get_backend
+
+SEED = 20240823
+
+Points = npt.NDArray[np.complex128]
+
+
+def _skewed(lattice: Lattice, p: int, q: int, r: int, s: int) -> Lattice:
+    """The same lattice in the basis given by an integer matrix of determinant 1."""
+    w1, w3 = complex(lattice.omega1), complex(lattice.omega3)
+    return Lattice(p * w1 + q * w3, r * w1 + s * w3)
+
+
+FAMILIES: dict[str, tuple[Lattice, ...]] = {
+    "square": (Lattice.lemniscatic(), Lattice(1.0, 1.0j)),
+    "hexagonal": (Lattice.equianharmonic(), Lattice.from_tau(0.499 + 0.8671j)),
+    "oblique": (Lattice(1.0, 0.3 + 0.9j), Lattice(1.3, 0.13 + 1.95j)),
+    "rotated": (
+        Lattice.from_tau(0.2 + 1.1j, omega1=0.8 + 0.6j),
+        Lattice.from_tau(-0.35 + 0.97j, omega1=0.3 - 0.7j),
+    ),
+    "thin": (
+        Lattice.from_tau(0.45 + 0.001j),
+        Lattice.from_tau(0.4142135623730951 + 0.001j),
+        Lattice.from_tau(0.001j),
+    ),
+    "tall": (Lattice(1.0, 20.0j), Lattice.from_tau(0.5 + 2.2j, omega1=0.7j)),
+    "unreduced": (
+        _skewed(Lattice(1.0, 0.3 + 0.9j), 5, 3, 3, 2),
+        _skewed(Lattice(0.6 + 0.3j, -0.2 + 1.4j), 7, -12, -4, 7),
+    ),
+}
+
+
+def _spread(rng: np.random.Generator, count: int, low: float, high: float) -> Points:
+    """Complex numbers of random phase, moduli spread evenly over the decades low..high."""
+    phase = np.exp(2j * np.pi * rng.random(count))
+    return np.asarray(10.0 ** rng.uniform(low, high, count) * phase)
+
+
+def _cell(rng: np.random.Generator, count: int, a: complex, b: complex) -> Points:
+    return (rng.random(count) - 0.5) * a + (rng.random(count) - 0.5) * b
+
+
+def _generic(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    return _cell(rng, count, *_reduced_periods(lattice))
+
+
+def _pole_at_zero(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    return abs(_reduced_periods(lattice)[0]) * _spread(rng, count, -12, -1)
+
+
+def _other_poles(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    a, b = _reduced_periods(lattice)
+    m, n = rng.integers(-3, 4, (2, count))
+    return m * a + n * b + abs(a) * _spread(rng, count, -12, -1)
+
+
+def _half_periods(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    a, b = _reduced_periods(lattice)
+    halves = np.array([a / 2, b / 2, (a + b) / 2])
+    return halves[rng.integers(0, 3, count)] + abs(a) * _spread(rng, count, -17, -2)
+
+
+def _zeros(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    a, _ = _reduced_periods(lattice)
+    zero = complex(get_backend("mpmath").inverse_wp(0, lattice))
+    return np.where(rng.random(count) < 0.5, zero, -zero) + abs(a) * _spread(rng, count, -17, -2)
+
+
+def _far_away(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    m, n = rng.integers(-far, far + 1, (2, count))
+    offset = _cell(rng, count, *_reduced_periods(lattice))
+    return 2 * complex(lattice.omega1) * m + 2 * complex(lattice.omega3) * n + offset
+
+
+Region = Callable[[Lattice, np.random.Generator, int, int], Points]
+
+REGIONS: dict[str, Region] = {
+    "generic": _generic,
+    "pole at 0": _pole_at_zero,
+    "other poles": _other_poles,
+    "half-periods": _half_periods,
+    "zeros": _zeros,
+    "far away": _far_away,
+}
+
+# "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.
+FAR = {"complex128": 10**6, "complex64": 10**3}
+
+
+@lru_cache(maxsize=None)
+def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
+    reduced, _ = lattice.reduced()
+    return 2 * complex(reduced.omega1), 2 * complex(reduced.omega3)
+
+
+def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray[Any]:
+    """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
+    rng = np.random.default_rng([SEED, list(REGIONS).index(region), count])
+    return REGIONS[region](lattice, rng, count, FAR[dtype]).astype(dtype)

@@ -1,0 +1,92 @@
+"""Measuring: one row per backend, dtype, device, function, family and region.
+
+Rows are numbers and the point where they are worst; judging them is `verification.judge`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from verification import cases, oracle
+from wefpe_core import AbstractBackend, Lattice
+from wefpe_core.accuracy import in_eps
+
+
+@dataclass
+class Row:
+    """Scaled errors, in eps, of one function in one region of one family of lattices."""
+
+    subject: str  # backend and device, as the report names them
+    dtype: str
+    function: str
+    family: str
+    region: str
+    errors: npt.NDArray[np.float64] = field(repr=False)
+    worst_point: complex
+    worst_lattice: Lattice
+
+    @property
+    def worst(self) -> float:
+        return float(self.errors.max())
+
+
+@lru_cache(maxsize=None)
+def _references(
+    function: str, region: str, lattice: Lattice, dtype: str, count: int
+) -> tuple[tuple[oracle.Reference, ...], ...]:
+    """Computed once, whatever the number of backends measured against them."""
+    return tuple(
+        oracle.REFERENCES[function](complex(z), lattice)
+        for z in cases.points(region, lattice, dtype, count)
+    )
+
+
+def rows(
+    subject: str,
+    backend: AbstractBackend,
+    to_backend: Any,
+    *,
+    dtype: str,
+    function: str,
+    family: str,
+    region: str,
+    count: int,
+) -> Iterator[Row]:
+    """Evaluate `backend` on `count` points of every lattice of the family.
+
+    `to_backend` turns a NumPy array into the backend's kind; the results need ``__array__``.
+    """
+    names = oracle.VALUE_NAMES[function]
+    errors: dict[str, list[float]] = {name: [] for name in names}
+    places: list[tuple[complex, Lattice]] = []
+    for lattice in cases.FAMILIES[family]:
+        z = cases.points(region, lattice, dtype, count)
+        values = getattr(backend, function)(to_backend(z), lattice)
+        values = values if isinstance(values, tuple) else (values,)
+        arrays = [np.asarray(value) for value in values]
+        references = _references(function, region, lattice, dtype, count)
+        for i, point in enumerate(z):
+            places.append((complex(point), lattice))
+            for name, array, reference in zip(names, arrays, references[i], strict=True):
+                errors[name].append(in_eps(_error(array[i], reference), dtype))
+    for name in names:
+        array = np.array(errors[name])
+        point, lattice = places[int(np.argmax(array))]
+        yield Row(subject, dtype, name, family, region, array, point, lattice)
+
+
+def _error(got: Any, reference: oracle.Reference) -> float:
+    """The scaled error; beyond the range of the dtype, infinity or (nearly) zero is right."""
+    limits = np.finfo(got.dtype)
+    size = abs(reference.value)
+    if size > limits.max / 4:
+        return 0.0 if np.isinf(got.real) or abs(got) > limits.max / 8 else float("inf")
+    if 0 < size < limits.tiny:
+        return 0.0 if abs(got) < 2 * limits.tiny else float("inf")
+    return reference.error_of(got.item())
