@@ -5,6 +5,7 @@ Written, like `backends.kernel`, for real pairs of any array library, without br
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from backends import kernel
@@ -68,12 +69,12 @@ def lattice_sum(
 
 
 def carlson_rf(ops: ArrayOps, x: Pair, y: Pair, z: Pair, steps: int) -> Pair:
-    """Carlson's symmetric integral R_F by duplication (Carlson 1995; DLMF 19.36.1).
+    """Carlson's symmetric integral R_F by duplication, up to sign (Carlson 1995; DLMF 19.36.1).
 
-    Every choice of square roots halves the argument modulo the lattice, so the result is a
-    preimage whatever the branch. `steps` is fixed; the arguments then agree to
-    better than 1 %, where the seventh-order expansion is exact to double precision.
+    `steps` is fixed; the arguments then agree to better than 1 %, where the
+    seventh-order expansion is exact to double precision.
     """
+    x, y, z, turn = _turned_from_cut(ops, x, y, z)
     for _ in range(steps):
         root_x, root_y, root_z = (pair_sqrt(ops, value) for value in (x, y, z))
         shift = root_x * (root_y + root_z) + root_y * root_z
@@ -93,15 +94,60 @@ def carlson_rf(ops: ArrayOps, x: Pair, y: Pair, z: Pair, steps: int) -> Pair:
         + e3 * e3 * (3.0 / 104.0)
         + e2_squared * e3 * (1.0 / 16.0)
     )
-    return series * pair_sqrt(ops, mean).reciprocal()
+    return series * pair_sqrt(ops, mean).reciprocal() * turn
+
+
+def _turned_from_cut(ops: ArrayOps, x: Pair, y: Pair, z: Pair) -> tuple[Pair, Pair, Pair, Pair]:
+    """Turn three numbers by a common power of i, away from the cut of the square root.
+
+    Arguments on both sides of the cut get roots that do not belong together: the duplication
+    then wanders off by periods, and precision is lost. The largest of the three gaps between
+    their directions is at least 120 degrees wide, so one of the four half-axes lies in it at
+    least 15 degrees from each; that one is turned onto the cut. R_F is homogeneous of degree
+    -1/2, so the last value returned, an eighth root of unity, undoes the turn.
+    """
+    directions = [value.scale(1.0 / (_modulus(ops, value) + _TINY)) for value in (x, y, z)]
+    turned = [(x, y, z)]
+    for _ in range(3):
+        turned.append(tuple(value.times_i() for value in turned[-1]))
+    quarter = math.sqrt(0.5)
+    undo = (Pair(1.0, 0.0), Pair(quarter, quarter), Pair(0.0, 1.0), Pair(-quarter, quarter))
+    # Distance of the nearest direction from the half-axis that power k of i moves to the cut.
+    clearances = []
+    for sign, part in ((1.0, "re"), (-1.0, "im"), (-1.0, "re"), (1.0, "im")):
+        first, second, third = (sign * getattr(value, part) for value in directions)
+        clearances.append(_smaller(ops, _smaller(ops, first, second), third))
+    best, (x, y, z) = clearances[0], turned[0]
+    zero = 0.0 * best
+    result = Pair(zero + 1.0, zero)
+    for k in range(1, 4):
+        better = clearances[k] > best
+        best = ops.where(better, clearances[k], best)
+        x, y, z = (select(ops, better, *pair) for pair in zip(turned[k], (x, y, z), strict=True))
+        result = select(ops, better, undo[k].shift(zero), result)
+    return x, y, z, result
+
+
+# Keeps the direction of 0 finite; far below every modulus that has a direction.
+_TINY = 1e-30
+
+
+def _smaller(ops: ArrayOps, x: Any, y: Any) -> Any:
+    return ops.where(x < y, x, y)
 
 
 def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision) -> Pair:
     """The solution of wp(z) = w in the upper half of the cell around 0 (see AbstractBackend)."""
-    scaled = w * c.wp_scale.reciprocal()
-    e1, e2, e3 = c.roots
-    v = carlson_rf(ops, scaled - e1, scaled - e2, scaled - e3, precision.carlson_steps)
-    z = v * c.period_over_pi
+    # R_F is homogeneous of degree -1/2: dividing by |w| keeps its squares in range.
+    re, im = ops.constant(w.re), ops.constant(w.im)
+    size = 1.0 + (re * ops.sign_of(re) + im * ops.sign_of(im))
+    unit = c.wp_scale.reciprocal()
+    scaled = w.scale(1.0 / size) * unit
+    from_e1, from_e3 = (scaled - c.roots[k].scale(1.0 / size) for k in (0, 2))
+    # Not w - e2: on a tall lattice e2 and e3 round to the same number, but their gap is known.
+    from_e2 = from_e3 - c.root_gap.scale(1.0 / size)
+    v = carlson_rf(ops, from_e1, from_e2, from_e3, precision.carlson_steps)
+    z = (v * c.period_over_pi).scale(1.0 / ops.sqrt(size))
     cell = kernel.locate(ops, z, c, precision)
     z = kernel.offset_from(ops, z, cell.m, cell.n, c, precision)
     # On the lower edge (row = 0) both solutions qualify, and rounding must not choose.

@@ -62,8 +62,8 @@ class Precision(NamedTuple):
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 3, 5, 8, 20, 9, 1e-290, 2.0**44)
-SINGLE = Precision("float32", 24, 2, 3, 4, 9, 7, 1e-32, 2.0**18)
+DOUBLE = Precision("float64", 53, 3, 5, 8, 20, 12, 1e-290, 2.0**44)
+SINGLE = Precision("float32", 24, 2, 3, 4, 9, 9, 1e-32, 2.0**18)
 
 
 class SplitReal(NamedTuple):
@@ -99,6 +99,7 @@ class SeriesConstants(NamedTuple):
     wp_prime_scale: Pair  # -2 (pi/a)^3
     minus_third_e2: Pair  # the constant term of wp
     roots: tuple[Pair, Pair, Pair]  # e1, e2, e3 of the reduced basis over (pi/a)^2,
+    root_gap: Pair  # e2 - e3 over (pi/a)^2, relatively exact however tall the lattice
     root_products: tuple[Pair, Pair, Pair]  # and (e_j - e_k)(e_j - e_l)
     nome_squared: Pair
     lambert: tuple[Pair, ...]  # k Q^k/(1-Q^k), k = 1, 2, ...
@@ -133,6 +134,7 @@ def series_constants(
         "wp_prime_scale": -2 * pi_over_period * pi_over_period * pi_over_period,
         "minus_third_e2": e2 / -3,
         "roots": tuple(roots),
+        "root_gap": theta2,
         # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6.5-23.6.7).
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
         "nome_squared": q,

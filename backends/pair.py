@@ -138,7 +138,8 @@ def pair_exp(ops: ArrayOps, x: Pair) -> Pair:
 def pair_sqrt(ops: ArrayOps, x: Pair) -> Pair:
     """Principal square root, without cancellation; its derivative at 0 is infinite."""
     larger = ops.sqrt(0.5 * (ops.hypot(x.re, x.im) + x.re * ops.sign_of(x.re)))
-    smaller = 0.5 * x.im / larger
+    # At 0 the quotient is 0/0; dividing by 1 there gives the root 0.
+    smaller = 0.5 * x.im / ops.where(larger > 0.0, larger, 1.0)
     flip = ops.sign_of(x.im)
     right = x.re >= 0
     return Pair(

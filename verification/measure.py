@@ -5,7 +5,6 @@ Rows are numbers and the point where they are worst; judging them is `verificati
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from verification import cases, oracle
-from wefpe_core import AbstractBackend, Lattice
+from verification.subjects import Subject
+from wefpe_core import Lattice, get_backend
 from wefpe_core.accuracy import in_eps
 
 
@@ -37,48 +37,48 @@ class Row:
 
 
 @lru_cache(maxsize=None)
+def arguments(
+    function: str, region: str, lattice: Lattice, dtype: str, count: int
+) -> npt.NDArray[Any]:
+    """Points of the region; for the inverse, the values of wp there."""
+    z = cases.points(region, lattice, dtype, count)
+    if function != "inverse_wp":
+        return z
+    return np.asarray(get_backend("numpy").wp(z, lattice))
+
+
+@lru_cache(maxsize=None)
 def _references(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
-) -> tuple[tuple[oracle.Reference, ...], ...]:
+) -> tuple[tuple[Any, ...], ...]:
     """Computed once, whatever the number of backends measured against them."""
     return tuple(
         oracle.REFERENCES[function](complex(z), lattice)
-        for z in cases.points(region, lattice, dtype, count)
+        for z in arguments(function, region, lattice, dtype, count)
     )
 
 
-def rows(
-    subject: str,
-    backend: AbstractBackend,
-    to_backend: Any,
-    *,
-    dtype: str,
-    function: str,
-    family: str,
-    region: str,
-    count: int,
-) -> Iterator[Row]:
-    """Evaluate `backend` on `count` points of every lattice of the family.
-
-    `to_backend` turns a NumPy array into the backend's kind; the results need ``__array__``.
-    """
+def measure(
+    subject: Subject, *, dtype: str, function: str, family: str, region: str, count: int
+) -> list[Row]:
+    """Evaluate `subject` on `count` points of every lattice of the family; a row per value."""
     names = oracle.VALUE_NAMES[function]
     errors: dict[str, list[float]] = {name: [] for name in names}
     places: list[tuple[complex, Lattice]] = []
     for lattice in cases.FAMILIES[family]:
-        z = cases.points(region, lattice, dtype, count)
-        values = getattr(backend, function)(to_backend(z), lattice)
-        values = values if isinstance(values, tuple) else (values,)
-        arrays = [np.asarray(value) for value in values]
+        z = arguments(function, region, lattice, dtype, count)
+        arrays = subject.evaluate(function, z, lattice=lattice)
         references = _references(function, region, lattice, dtype, count)
         for i, point in enumerate(z):
             places.append((complex(point), lattice))
             for name, array, reference in zip(names, arrays, references[i], strict=True):
                 errors[name].append(in_eps(_error(array[i], reference), dtype))
+    rows = []
     for name in names:
         array = np.array(errors[name])
         point, lattice = places[int(np.argmax(array))]
-        yield Row(subject, dtype, name, family, region, array, point, lattice)
+        rows.append(Row(subject.label, dtype, name, family, region, array, point, lattice))
+    return rows
 
 
 def _error(got: Any, reference: oracle.Reference) -> float:

@@ -7,6 +7,7 @@ at two precisions and refuses to answer if they disagree.
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -86,11 +87,38 @@ def green(z: complex, lattice: Lattice) -> tuple[Reference]:
     return (Reference(value, 0, 0, 1),)
 
 
-REFERENCES: dict[str, Callable[[complex, Lattice], tuple[Reference, ...]]] = {
+class InverseReference(NamedTuple):
+    """Asks how nearly wp(got) is the argument; sign and lattice point are free.
+
+    To first order |wp(got) - w| / (|w| + |z wp'| + p^-2) is the scaled error of z itself, and
+    it stays meaningful at half-periods, where z is not a smooth function of w.
+    """
+
+    argument: complex
+    lattice: Lattice
+    value: int = 1  # of ordinary size: no solution overflows
+
+    def error_of(self, got: complex) -> float:
+        if not cmath.isfinite(self.argument):
+            return 0.0 if got == 0 else float("inf")
+        if not cmath.isfinite(got):
+            return float("inf")
+        p, dp = get_backend("mpmath", dps=DIGITS).wp_and_prime(got, self.lattice)
+        with mpmath.workdps(DIGITS):
+            offset, period = _offset(got, self.lattice), _shortest_period(self.lattice)
+            return scaled_error(p, mpmath.mpc(self.argument), dp, offset, period**-2)
+
+
+def inverse_wp(w: complex, lattice: Lattice) -> tuple[InverseReference]:
+    return (InverseReference(w, lattice),)
+
+
+REFERENCES: dict[str, Callable[[complex, Lattice], tuple[Any, ...]]] = {
     "wp_and_prime": wp_and_prime,
     "zeta": zeta,
     "sigma": sigma,
     "green": green,
+    "inverse_wp": inverse_wp,
 }
 # What the values of each of these are called, one name per value.
 VALUE_NAMES = {
@@ -98,4 +126,5 @@ VALUE_NAMES = {
     "zeta": ("zeta",),
     "sigma": ("sigma",),
     "green": ("green",),
+    "inverse_wp": ("inverse_wp",),
 }

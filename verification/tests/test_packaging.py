@@ -122,3 +122,15 @@ wp = get_backend("numpy").wp
 assert wp(0.3 + 0.1j, Lattice(1, 1j)) == wp(-0.3 - 0.1j, Lattice(1, 1j))
 """
     run(installation.python, "-I", "-c", code)
+
+
+def test_the_report_starts_from_the_wheel(installation):
+    libraries = sysconfig.get_path("platlib")
+    code = f"""
+import runpy
+import sys
+sys.path.append({libraries!r})
+sys.argv[1:] = ["--help"]
+runpy.run_module("verification", run_name="__main__")
+"""
+    assert "python -m verification" in run(installation.python, "-I", "-c", code)
