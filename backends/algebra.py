@@ -109,7 +109,8 @@ def _turned_from_cut(ops: ArrayOps, x: Pair, y: Pair, z: Pair) -> tuple[Pair, Pa
     directions = [value.scale(1.0 / (_modulus(ops, value) + _TINY)) for value in (x, y, z)]
     turned = [(x, y, z)]
     for _ in range(3):
-        turned.append(tuple(value.times_i() for value in turned[-1]))
+        a, b, c = turned[-1]
+        turned.append((a.times_i(), b.times_i(), c.times_i()))
     quarter = math.sqrt(0.5)
     undo = (Pair(1.0, 0.0), Pair(quarter, quarter), Pair(0.0, 1.0), Pair(-quarter, quarter))
     # Distance of the nearest direction from the half-axis that power k of i moves to the cut.

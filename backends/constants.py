@@ -135,7 +135,7 @@ def series_constants(
         "minus_third_e2": e2 / -3,
         "roots": tuple(roots),
         "root_gap": theta2,
-        # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6.5-23.6.7).
+        # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6(i)).
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
         "nome_squared": q,
         "tau": tau,

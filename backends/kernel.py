@@ -1,11 +1,12 @@
 r"""The series kernel: Weierstrass functions of many points, written once for all array types.
 
 Method. The argument is reduced to the cell around 0 of the reduced basis in doubled
-precision (`reduce_argument`). With :math:`v = \pi z/a`, :math:`Q = e^{2\pi i\tau}`,
+precision (`locate`, `offset_from`). With :math:`v = \pi z/a`, :math:`Q = e^{2\pi i\tau}`,
 :math:`A = Qe^{2iv}`, :math:`B = Qe^{-2iv}`, one row of the lattice on either side is summed in
 closed form and the rest as a Lambert series (DLMF 23.8.1, regrouped):
 
-.. math:: \wp = (\pi/a)^2\Bigl\{\csc^2 v - \tfrac13E_2 - 4\Bigl[\tfrac{A}{(1-A)^2}+\tfrac{B}{(1-B)^2}
+.. math:: \wp = (\pi/a)^2\Bigl\{\csc^2 v - \tfrac13E_2
+          - 4\Bigl[\tfrac{A}{(1-A)^2}+\tfrac{B}{(1-B)^2}
           + \sum_{k\ge1}\tfrac{kQ^k}{1-Q^k}(A^k+B^k)\Bigr]\Bigr\}
 
 and its derivative and integrals likewise. Evenness folds the argument to Im v >= 0, where
@@ -135,9 +136,7 @@ class FoldedArgument(NamedTuple):
     @property
     def scaled_sine(self) -> Pair:
         """e^(-Im v) sin v: it never overflows, and is relatively exact at the pole."""
-        return Pair(
-            self.sin * (0.5 + 0.5 * self.decay), self.cos * (0.5 * self.one_minus_decay)
-        )
+        return Pair(self.sin * (0.5 + 0.5 * self.decay), self.cos * (0.5 * self.one_minus_decay))
 
     @property
     def distance_squared(self) -> Any:
@@ -201,9 +200,7 @@ _NEAR_SQUARED = 0.06
 _LOW = 1.0
 
 
-def choose_anchor(
-    ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision
-) -> Anchor:
+def choose_anchor(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Anchor:
     """The nearest lattice point, or b/2 or (a+b)/2 if that is near.
 
     (The half-period a/2 needs no such care: 1 + cot^2 is exact there.)
@@ -309,7 +306,9 @@ def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Pair:
     """e^(-Im v) theta_1(v)/theta_1'(0)."""
     constant, *powers = c.theta
     coefficients = tuple(powers)
-    return f.scaled_sine * (power_series(coefficients, f.a) + power_series(coefficients, f.b) + constant)
+    return f.scaled_sine * (
+        power_series(coefficients, f.a) + power_series(coefficients, f.b) + constant
+    )
 
 
 def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:

@@ -118,9 +118,7 @@ class NumpyBackend(AbstractBackend):
     def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
         m_max, n_max = check_truncation(m_max, n_max)
         check_lattice(lattice)
-        omega1, omega3 = (
-            Pair(float(w.re), float(w.im)) for w in lattice.exact
-        )
+        omega1, omega3 = (Pair(float(w.re), float(w.im)) for w in lattice.exact)
 
         def rows(ops: NumpyOps, z: Pair, c: SeriesConstants, precision: Precision) -> Any:
             m = np.arange(-m_max, m_max + 1, dtype=precision.name)
@@ -133,8 +131,7 @@ class NumpyBackend(AbstractBackend):
 
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
         g2 = self.invariants(lattice)[0]
-        arrays = [as_supported(value) for value in (p1, dp1, p2, dp2)]
-        arrays = np.broadcast_arrays(*arrays)
+        arrays = np.broadcast_arrays(*(as_supported(value) for value in (p1, dp1, p2, dp2)))
         dtype = np.result_type(*(array.dtype for array in arrays), np.complex64)
         ops = NumpyOps(np.dtype(dtype).type(0).real.dtype)
         a, da, b, db = (_as_pair(array.astype(dtype, copy=False)) for array in arrays)

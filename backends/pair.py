@@ -142,6 +142,4 @@ def pair_sqrt(ops: ArrayOps, x: Pair) -> Pair:
     smaller = 0.5 * x.im / ops.where(larger > 0.0, larger, 1.0)
     flip = ops.sign_of(x.im)
     right = x.re >= 0
-    return Pair(
-        ops.where(right, larger, smaller * flip), ops.where(right, smaller, larger * flip)
-    )
+    return Pair(ops.where(right, larger, smaller * flip), ops.where(right, smaller, larger * flip))

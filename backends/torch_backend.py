@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -150,9 +150,14 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
     return values if isinstance(values, tuple) else (values,)
 
 
-@torch.compiler.assume_constant_result  # a traced graph holds the numbers, not their making
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
+    """The constants of a lattice of numbers; a traced graph holds them, not their making."""
     return prepare_numbers(lattice, precision)
+
+
+# What the decorator torch.compiler.assume_constant_result sets. Using the decorator would import
+# the whole compiler with this module; the compile tests fail if torch renames the mark.
+_constants._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _on_tensors(function: KernelFunction, x: Tensor, y: Tensor, *half_periods: Tensor) -> Any:
@@ -183,7 +188,7 @@ def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[..., Any]:
     """`run`, compiled apart for each kernel function."""
 

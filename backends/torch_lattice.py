@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from backends.constants import Precision, SeriesConstants, SplitReal, series_constants
-from backends.kernel import split_integer, product_and_error, two_sum
+from backends.kernel import product_and_error, split_integer, two_sum
 from backends.pair import Pair, pair_exp, pair_sqrt, select
 from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype
 from wefpe_core.lattice import Lattice
@@ -51,9 +51,7 @@ def reduction_matrix(
     return (first.re, first.im), (second.re, second.im)
 
 
-def reduce_basis(
-    ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
-) -> ReducedBasis:
+def reduce_basis(ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision) -> ReducedBasis:
     a, b = 2.0 * omega1, 2.0 * omega3
     matrix = reduction_matrix(ops, a, b)
     period1, period3 = (
@@ -78,7 +76,9 @@ def _combination(
     high, low = two_sum(total, error + (error1 + error2))
     parts = _split(high, precision)
     return parts._replace(
-        high=ops.with_derivative_of(high, lambda: p * x + q * y), low=torch.zeros_like(high), lowest=low
+        high=ops.with_derivative_of(high, lambda: p * x + q * y),
+        low=torch.zeros_like(high),
+        lowest=low,
     )
 
 

@@ -36,7 +36,6 @@ class TorchOps:
     sqrt = staticmethod(torch.sqrt)
     hypot = staticmethod(torch.hypot)
     rint = staticmethod(torch.round)
-    where = staticmethod(torch.where)
     isfinite = staticmethod(torch.isfinite)
     isinf = staticmethod(torch.isinf)
 
@@ -45,6 +44,9 @@ class TorchOps:
 
     def sign_of(self, x: Tensor) -> Tensor:
         return torch.copysign(torch.ones_like(x), x.detach())
+
+    def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
+        return torch.where(condition, x, y)
 
     def as_weight(self, condition: Tensor) -> Tensor:
         return condition.to(self._dtype)

@@ -125,7 +125,8 @@ def describe_failure(verdict: Verdict) -> str:
     return (
         f"{verdict.subject} {verdict.dtype} {verdict.function}, {verdict.region}: "
         f"{verdict.largest:.3g} eps (99.9 %: {verdict.p999:.3g}) at "
-        f"z = complex(float.fromhex('{z.real.hex()}'), float.fromhex('{z.imag.hex()}')), {lattice!r}"
+        f"z = complex(float.fromhex('{z.real.hex()}'), float.fromhex('{z.imag.hex()}')), "
+        f"{lattice!r}"
     )
 
 

@@ -6,7 +6,7 @@ Every point set comes from a literal seed, so a row of the report can be reprodu
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ REGIONS: dict[str, Region] = {
 FAR = {"complex128": 10**6, "complex64": 10**3}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
     reduced, _ = lattice.reduced()
     return 2 * complex(reduced.omega1), 2 * complex(reduced.omega3)

@@ -6,7 +6,7 @@ Rows are numbers and the point where they are worst; judging them is `verificati
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Row:
         return float(self.errors.max())
 
 
-@lru_cache(maxsize=None)
+@cache
 def arguments(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> npt.NDArray[Any]:
@@ -47,7 +47,7 @@ def arguments(
     return np.asarray(get_backend("numpy").wp(z, lattice))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _references(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> tuple[tuple[Any, ...], ...]:

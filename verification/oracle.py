@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import mpmath
@@ -34,17 +34,19 @@ class Reference(NamedTuple):
             return scaled_error(got, self.value, self.slope, self.offset, self.floor)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _invariants(lattice: Lattice) -> tuple[Any, Any]:
     return get_backend("mpmath", dps=DIGITS).invariants(lattice)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _shortest_period(lattice: Lattice) -> Any:
     w1 = lattice.reduced()[0].exact[0]
     with mpmath.workdps(DIGITS):
-        return 2 * mpmath.sqrt(mpmath.mpf(w1.re.numerator) ** 2 / w1.re.denominator**2
-                               + mpmath.mpf(w1.im.numerator) ** 2 / w1.im.denominator**2)
+        return 2 * mpmath.sqrt(
+            mpmath.mpf(w1.re.numerator) ** 2 / w1.re.denominator**2
+            + mpmath.mpf(w1.im.numerator) ** 2 / w1.im.denominator**2
+        )
 
 
 def _offset(z: complex, lattice: Lattice) -> Any:

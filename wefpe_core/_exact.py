@@ -27,7 +27,7 @@ class GaussianRational(NamedTuple):
 def exact_real(value: Any) -> Fraction:
     """Return a real number of any finite kind as a fraction, without rounding."""
     if isinstance(value, numbers.Rational):
-        return Fraction(value.numerator, value.denominator)
+        return Fraction(int(value.numerator), int(value.denominator))
     if hasattr(value, "_mpf_"):  # mpmath's mpf: sign, mantissa, binary exponent, bit count
         sign, mantissa, exponent, _ = value._mpf_
         if not mantissa and exponent:
@@ -113,11 +113,16 @@ def gauss_reduce(
     choices = []
     for (i, j), (k, m) in _SHORTEST_CANDIDATES:
         for sign in (1, -1):
-            candidate = (sign * (i * first[0] + j * second[0]), sign * (i * first[1] + j * second[1]))
+            candidate = (
+                sign * (i * first[0] + j * second[0]),
+                sign * (i * first[1] + j * second[1]),
+            )
             partner = (sign * (k * first[0] + m * second[0]), sign * (k * first[1] + m * second[1]))
             x, y = vector(candidate)
             if abs(dot((x, y), (x, y)) - shortest_squared) <= shortest_squared * slack:
-                choices.append(((x + grain // 2) // grain, (y + grain // 2) // grain, candidate, partner))
+                choices.append(
+                    ((x + grain // 2) // grain, (y + grain // 2) // grain, candidate, partner)
+                )
     _, _, first, second = max(choices)
     second = size_reduced(first, second)
     w1, w3 = (

@@ -49,7 +49,8 @@ class AbstractBackend(ABC):
 
         Of the two solutions modulo the lattice, the one returned has
         :math:`z = s\,2w_1 + r\,2w_3` in the reduced basis with :math:`0 \le r \le 1/2`,
-        :math:`|{\rm Re}(z/2w_1)| \le 1/2`. Infinite `w` gives 0.
+        :math:`|{\rm Re}(z/2w_1)| \le 1/2`. On the edges r = 0 and r = 1/2, where both qualify,
+        it is the one with the larger :math:`{\rm Re}(z/2w_1)`. Infinite `w` gives 0.
         """
 
     @abstractmethod
@@ -68,20 +69,18 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
-        """Roots ``(e1, e2, e3)`` with e_k = wp(omega_k); their sum is 0 (DLMF 23.3.4)."""
+        """Roots ``(e1, e2, e3)`` with e_k = wp(omega_k); their sum is 0 (DLMF 23.3.5)."""
 
     @abstractmethod
     def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
-        r"""``(eta1, eta3)``, eta_k = zeta(omega_k); eta1 omega3 - eta3 omega1 = i pi/2 (23.2.14)."""
+        """``(eta1, eta3)``: eta_k = zeta(omega_k), eta1 omega3 - eta3 omega1 = i pi/2 (23.2.14)."""
 
     @abstractmethod
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
         """Lattice with these invariants, in the backend's own precision."""
 
     @abstractmethod
-    def lattice_sum(
-        self, z: Any, lattice: Lattice, m_max: int, n_max: int
-    ) -> tuple[Any, Any]:
+    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
         r"""Truncated defining series over :math:`|m|\le` `m_max`, :math:`|n|\le` `n_max`.
 
         .. math:: \frac1{z^2} + \sum_{\omega\ne0}\Bigl[\frac1{(z-\omega)^2}-\frac1{\omega^2}\Bigr],

@@ -91,7 +91,7 @@ class ExtendedComplex(NamedTuple):
     def __rsub__(self, other: Any) -> ExtendedComplex:
         return _coerce(other) - self
 
-    def __rmul__(self, other: Any) -> ExtendedComplex:  # type: ignore[override]
+    def __rmul__(self, other: Any) -> ExtendedComplex:
         return self * other
 
     def __rtruediv__(self, other: Any) -> ExtendedComplex:

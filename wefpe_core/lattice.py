@@ -80,11 +80,13 @@ class Lattice:
         t, w = _exact_half_period("tau", tau), _exact_half_period("omega1", omega1)
         if t.im <= 0:
             raise LatticeError(f"Im(tau) must be positive, got tau={tau!r}")
-        return cls._from_exact(w, GaussianRational(t.re * w.re - t.im * w.im, t.re * w.im + t.im * w.re))
+        return cls._from_exact(
+            w, GaussianRational(t.re * w.re - t.im * w.im, t.re * w.im + t.im * w.re)
+        )
 
     @classmethod
     def from_periods(cls, period1: Any, period3: Any) -> Lattice:
-        """Lattice from FULL periods, as PARI and R's elliptic take them."""
+        """Lattice from FULL periods, as PARI takes them."""
         return cls(_as_half_period("period1", period1) / 2, _as_half_period("period3", period3) / 2)
 
     @classmethod
@@ -220,7 +222,7 @@ def _exact_finite(name: str, value: Any) -> GaussianRational:
 
 def _exact_half_period(name: str, value: Any) -> GaussianRational:
     exact = _exact_finite(name, value)
-    if exact == (0, 0):
+    if not exact.re and not exact.im:
         raise LatticeError(f"{name} must not be zero, got {value!r}")
     return exact
 
@@ -230,9 +232,7 @@ def _check_orientation(
 ) -> None:
     area = cross(omega1, omega3)
     if area == 0:
-        raise LatticeError(
-            f"half-periods are collinear: omega1={shown[0]!r}, omega3={shown[1]!r}"
-        )
+        raise LatticeError(f"half-periods are collinear: omega1={shown[0]!r}, omega3={shown[1]!r}")
     if area < 0:
         raise LatticeError(
             "Im(omega3/omega1) must be positive: "

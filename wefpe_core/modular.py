@@ -67,7 +67,7 @@ def _fourth(value: Any) -> Any:
 
 
 def roots_and_invariants(nome: Any, scale: Any, terms: int) -> tuple[Roots, Any, Any]:
-    r"""Roots :math:`e_k` and invariants :math:`g_2, g_3` (DLMF 23.6.5-23.6.7, 23.3.7).
+    r"""Roots :math:`e_k` and invariants :math:`g_2, g_3` (DLMF 23.6.2-23.6.4, 23.3.7).
 
     `scale` is :math:`(\pi/2\omega_1)^2`.
     """

@@ -8,7 +8,7 @@ through the entry-point group ``wefpe.backends`` (the entry point is a class der
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -71,13 +71,14 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
     return _build(name, tuple(sorted(options.items())))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _build(name: str, options: tuple[tuple[str, Any], ...]) -> AbstractBackend:
     backend_class = _load_builtin(name) if name in _BUILTIN else _third_party()[name].load()
     try:
         backend = backend_class(**dict(options))
     except TypeError as error:
-        raise InputError(f"backend {name!r}: {error}") from error
+        given = ", ".join(f"{key}={value!r}" for key, value in options)
+        raise InputError(f"backend {name!r} cannot be built with {given}: {error}") from error
     if not isinstance(backend, AbstractBackend):
         raise InputError(f"entry point {name!r} does not make an AbstractBackend: {backend!r}")
     return backend
