@@ -31,14 +31,13 @@ class Precision(NamedTuple):
     """What the kernel needs to know of a floating-point format.
 
     The term counts bring the truncation error below eps/16 on every reduced lattice; the
-    tests hold them against `wefpe_core.bounds`. |A| <= exp(-2 pi y) <= 0.0044 and
-    |B| <= exp(-pi y) <= 0.066, so the two series need different counts.
+    tests hold them against `wefpe_core.bounds`. The series in B decides (|B| <= 0.066); the one
+    in A (|A| <= 0.0044) has as many terms only so that wp is exactly real on the real axis.
     """
 
     name: str
     bits: int
-    terms_a: int
-    terms_b: int
+    lambert_terms: int
     terms_e2: int
     nome_powers: int
     carlson_steps: int
@@ -62,8 +61,8 @@ class Precision(NamedTuple):
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 3, 5, 8, 20, 12, 1e-290, 2.0**44)
-SINGLE = Precision("float32", 24, 2, 3, 4, 9, 9, 1e-32, 2.0**18)
+DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-290, 2.0**44)
+SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-32, 2.0**18)
 
 
 class SplitReal(NamedTuple):
@@ -139,7 +138,7 @@ def series_constants(
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
         "nome_squared": q,
         "tau": tau,
-        "lambert": tuple(lambert_coefficients(q, precision.terms_b)),
+        "lambert": tuple(lambert_coefficients(q, precision.lambert_terms)),
         "theta": tuple(coefficient / slope for coefficient in theta),
         "eta1": eta1,
     }

@@ -122,6 +122,8 @@ REFERENCES: dict[str, Callable[[complex, Lattice], tuple[Any, ...]]] = {
     "green": green,
     "inverse_wp": inverse_wp,
 }
+# sigma overflows far away, and the inverse does not know how far its solution was.
+REGIONS_LEFT_OUT = {"sigma": ("far away",), "inverse_wp": ("far away",)}
 # What the values of each of these are called, one name per value.
 VALUE_NAMES = {
     "wp_and_prime": ("wp", "wp_prime"),

@@ -61,6 +61,13 @@ OF_LATTICES = {
 }
 FUNCTIONS = OF_POINTS | OF_LATTICES
 
+
+
+def single(value: complex) -> complex:
+    """The nearest number of single precision: given to both precisions, it is exact in both."""
+    return torch.tensor(value, dtype=torch.complex64).item()
+
+
 LATTICES = {
     "square": (1.0, 1j),
     "rectangular": (1.0, 1.3j),
@@ -74,6 +81,7 @@ LATTICES = {
     "rotated": (0.6 - 0.8j, 1.1 + 1.2j),
     "rotated and unreduced": (-0.3 + 0.4j, -1.3 - 0.2j),
 }
+LATTICES = {name: tuple(map(single, omegas)) for name, omegas in LATTICES.items()}
 PARAMETERS = ("z", "omega1", "omega3")
 
 every_lattice = pytest.mark.parametrize("lattice", LATTICES)
@@ -92,7 +100,7 @@ def points(lattice: str) -> dict[str, complex]:
     """One point of every region, placed by the reduced basis."""
     a, b = reduced_periods(lattice)
     aside = (0.6 + 0.8j) * a
-    return {
+    found = {
         "generic": 0.31 * a + 0.17 * b,
         "generic, upper half": -0.21 * a + 0.43 * b,
         "1e-3 of a period from the pole": 1e-3 * aside,
@@ -103,16 +111,18 @@ def points(lattice: str) -> dict[str, complex]:
         "several periods away": 3.2 * a - 2.3 * b,
         "1e-3 of a period from a far pole": 2 * a + b + 1e-3 * aside,
     }
+    return {region: single(z) for region, z in found.items()}
 
 
 @lru_cache(maxsize=None)
 def values_of_wp(lattice: str) -> dict[str, complex]:
     """Arguments for the inverse: values of wp inside the region where it looks for solutions.
 
-    On the edges of that region and at the roots, the inverse has no derivative.
+    On the edges of that region and at the roots, the inverse has no derivative. Two thirds of a
+    period above the poles of a tall lattice wp is nearly constant, and its inverse nearly lost.
     """
     a, b = reduced_periods(lattice)
-    up = b - (b / a).real * a
+    up = 1j * a * min((b / a).imag, 4 / 3)
     solutions = {
         "generic": 0.31 * a + 0.17 * up,
         "generic, left": -0.21 * a + 0.43 * up,
@@ -121,7 +131,7 @@ def values_of_wp(lattice: str) -> dict[str, complex]:
         "towards e3": 0.05 * a + 0.45 * up,
     }
     values = TRUTH.wp(list(solutions.values()), Lattice(*LATTICES[lattice]))
-    return dict(zip(solutions, map(complex, values), strict=True))
+    return {region: single(complex(w)) for region, w in zip(solutions, values, strict=True)}
 
 
 def arguments(function: str, lattice: str) -> dict[str, complex]:
@@ -131,8 +141,23 @@ def arguments(function: str, lattice: str) -> dict[str, complex]:
 # --- The reference: differences of fifty digits --------------------------------------------
 
 
-def true_value(function: str, x: list[Any]) -> Any:
-    return FUNCTIONS[function].of(TRUTH, x[0], Lattice(x[1], x[2]))
+def true_value(function: str, x: list[Any], near: Any = None) -> Any:
+    """The value at x; of the inverse, the solution nearest to `near`.
+
+    The solution that is returned jumps where the reduced basis does, as it does on square and
+    hexagonal lattices. A derivative belongs to one solution, which moves with x.
+    """
+    lattice = Lattice(x[1], x[2])
+    value = FUNCTIONS[function].of(TRUTH, x[0], lattice)
+    if near is None:
+        return value
+    basis = [2 * mp.mpc(omega) for omega in (x[1], x[2])]
+    (p, q), (r, s) = lattice.reduced()[1]
+    a, b = p * basis[0] + q * basis[1], r * basis[0] + s * basis[1]
+    solutions = (
+        sign * value + m * a + n * b for sign in (1, -1) for m in (-1, 0, 1) for n in (-1, 0, 1)
+    )
+    return min(solutions, key=lambda z: abs(z - near))
 
 
 def difference(f: Callable[[list[Any]], Any], x: list[Any], i: int, step: Any) -> Any:
@@ -154,14 +179,16 @@ def true_derivatives(function: str, lattice: str) -> dict[str, tuple[complex, li
     with mp.workdps(WORKING_DIGITS):
         for region, z in arguments(function, lattice).items():
             x = [mp.mpc(value) for value in (z, *LATTICES[lattice])]
+            value = true_value(function, x)
+            near = value if function == "inverse_wp" else None
 
-            def along(i: int, step: Any, x=x) -> Any:
-                return difference(lambda x: true_value(function, x), x, i, step)
+            def along(i: int, step: Any, x=x, near=near) -> Any:
+                return difference(lambda x: true_value(function, x, near), x, i, step)
 
             slopes = [along(i, mp.mpf(STEP)) for i in range(3)]
             if not FUNCTIONS[function].is_holomorphic:
                 slopes = [mp.mpc(slopes[i], along(i, mp.mpc(0, STEP))) for i in range(3)]
-            answers[region] = complex(true_value(function, x)), [complex(d) for d in slopes]
+            answers[region] = complex(value), [complex(slope) for slope in slopes]
     return answers
 
 
@@ -214,6 +241,7 @@ def derivatives(value: Any, x: list[Any], *, is_holomorphic: bool = True, again:
 def assert_accurate(got: Any, want: complex, scale: float, where: Any) -> None:
     """The error is at most `ALLOWED_EPS` of `scale`, in the precision of `got`."""
     error = abs(complex(got.detach()) - want) / (scale * torch.finfo(got.dtype).eps)
+    import os; open("/tmp/w/errs","a").write(f"{os.environ.get('PYTEST_CURRENT_TEST')}|{where}|{got.dtype}|{error:.4g}\n")
     assert error <= ALLOWED_EPS, f"{where}: {error:.3g} eps, {got.item()} instead of {want}"
 
 
@@ -268,8 +296,6 @@ def test_single_precision_gradients_lose_no_more_eps(function, lattice, device):
     got = derivatives(value, x, is_holomorphic=FUNCTIONS[function].is_holomorphic)
     for gradient in got:
         assert gradient.dtype is torch.complex64
-    # Rounding the parameters themselves moves the derivatives by some eps of the same scale,
-    # unless the point is so near a pole or a half-period that the distance is rounded away.
     assert_first_derivatives(function, lattice, x, got)
 
 
@@ -572,8 +598,8 @@ def test_jacrev_jacfwd_and_vmap_of_grad_agree_with_autograd(device):
         return BACKEND.wp(z, Lattice(s, torch.complex(x, t))).real
 
     want = torch.autograd.functional.jacobian(lambda p: f(p, z), parameters)
-    assert_same(torch.func.jacrev(f)(parameters, z), want)
-    assert_same(torch.func.jacfwd(f)(parameters, z), want)
+    assert_same(torch.func.jacrev(lambda p: f(p, z))(parameters), want)
+    assert_same(torch.func.jacfwd(lambda p: f(p, z))(parameters), want)
     per_point = torch.func.vmap(torch.func.grad(f), in_dims=(None, 0))
     assert_same(per_point(parameters, z), want)
 
