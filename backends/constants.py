@@ -110,10 +110,9 @@ class SeriesConstants(NamedTuple):
 
 
 def series_constants(
-    period1: Any, tau: Any, nome: Any, pi: Any, precision: Precision
+    pi_over_period: Any, tau: Any, nome: Any, pi: Any, precision: Precision
 ) -> dict[str, Any]:
     """The formulas shared by numbers and tensors, for any complex type."""
-    pi_over_period = pi / period1
     q = nome * nome
     e2 = eisenstein_e2(q, precision.terms_e2)
     theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
@@ -128,7 +127,7 @@ def series_constants(
     eta1 = pi_over_period * pi * e2 / 6
     return {
         "pi_over_period": pi_over_period,
-        "period_over_pi": period1 / pi,
+        "period_over_pi": 1 / pi_over_period,
         "wp_scale": pi_over_period * pi_over_period,
         "wp_prime_scale": -2 * pi_over_period * pi_over_period * pi_over_period,
         "minus_third_e2": e2 / -3,
@@ -160,7 +159,7 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     column = ExtendedComplex(known.period3.im / area, -known.period3.re / area)
     # As many terms of the modular series as fifty digits ask for.
     fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
-    values = series_constants(a, tau, known.nome, PI, fifty_digits)
+    values = series_constants(PI / a, tau, known.nome, PI, fifty_digits)
     to_format = rounding(precision)
 
     def rounded(value: Any) -> Any:
@@ -169,10 +168,10 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
         return Pair(to_format(value.re), to_format(value.im))
 
     return SeriesConstants(
-        period1_re=_split_decimal(a.re, precision),
-        period1_im=_split_decimal(a.im, precision),
-        period3_re=_split_decimal(known.period3.re, precision),
-        period3_im=_split_decimal(known.period3.im, precision),
+        period1_re=split_decimal(a.re, precision),
+        period1_im=split_decimal(a.im, precision),
+        period3_re=split_decimal(known.period3.re, precision),
+        period3_im=split_decimal(known.period3.im, precision),
         row=rounded(row),
         column=rounded(column),
         eta3=rounded(known.reduced_eta3),
@@ -196,7 +195,8 @@ def rounding(precision: Precision) -> Callable[[Any], float]:
     return to_single
 
 
-def _split_decimal(value: Decimal, precision: Precision) -> SplitReal:
+def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
+    """A fifty-digit number in the parts of a format."""
     to_format = rounding(precision)
 
     def leading_half(number: float) -> float:

@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backends.constants import Precision, SeriesConstants, SplitReal, series_constants
-from backends.kernel import product_and_error, split_integer, two_sum
+from backends.constants import (
+    Precision,
+    SeriesConstants,
+    SplitReal,
+    series_constants,
+    split_decimal,
+)
+from backends.kernel import SplitInteger, product_and_error, split_integer, two_sum
 from backends.pair import Pair, pair_exp, pair_sqrt, select
 from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype
+from wefpe_core.extended import PI
 from wefpe_core.lattice import Lattice
 from wefpe_core.modular import roots_and_invariants
 
@@ -98,8 +105,15 @@ def prepare_tensors(
     basis = reduce_basis(ops, omega1, omega3, precision)
     a = Pair(*(part.high for part in basis.period1))
     b = Pair(*(part.high for part in basis.period3))
-    tau, nome = _tau_and_nome(ops, a, b)
-    values = series_constants(a, tau, nome, math.pi, precision)
+    tau, nome = _tau_and_nome(ops, basis, precision)
+    pi = split_decimal(PI, precision)
+    pi_over_period = Pair(pi.high, 0.0) / a
+    # One correction each: rounding errors of tau and pi/a would reach every value.
+    zero = SplitReal(0.0, 0.0, 0.0, 0.0, 0.0)
+    pi_over_period = pi_over_period + _quotient_error(
+        ops, pi_over_period, (pi, zero), basis.period1, precision
+    )
+    values = series_constants(pi_over_period, tau, nome, math.pi, precision)
     area = a.re * b.im - a.im * b.re
     return SeriesConstants(
         period1_re=basis.period1[0],
@@ -115,9 +129,59 @@ def prepare_tensors(
     )
 
 
-def _tau_and_nome(ops: TorchOps, a: Pair, b: Pair) -> tuple[Pair, Pair]:
+def _tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
+    """tau = b/a and the nome exp(i pi tau).
+
+    The exponential magnifies rounding errors of its argument, so those of the quotient and of
+    the product with pi are carried along, to first order.
+    """
+    a, b = (Pair(*(x.high for x in period)) for period in (basis.period1, basis.period3))
     tau = b / a
-    return tau, pair_exp(ops, math.pi * tau.times_i())
+    error = _quotient_error(ops, tau, basis.period3, basis.period1, precision)
+    nome = pair_exp(ops, math.pi * tau.times_i())
+    pi = split_decimal(PI, precision)
+
+    def product_error(x: Tensor, x_error: Tensor) -> Tensor:
+        """pi times the exact value, minus what math.pi * x was rounded to."""
+        _, rounding = product_and_error(_as_integer(x, precision), pi)
+        return rounding + x * pi.low + pi.high * x_error
+
+    x, y = ops.constant(tau.re), ops.constant(tau.im)
+    correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
+    return tau, nome * (1.0 + correction)
+
+
+def _as_integer(x: Tensor, precision: Precision) -> SplitInteger:
+    """Any number in the two halves that make products exact."""
+    parts = _split(x, precision)
+    return SplitInteger(x, parts.head, parts.tail)
+
+
+def _quotient_error(
+    ops: TorchOps,
+    quotient: Pair,
+    numerator: tuple[SplitReal, SplitReal],
+    denominator: tuple[SplitReal, SplitReal],
+    precision: Precision,
+) -> Pair:
+    """numerator/denominator - quotient, from the exactly computed remainder; a constant."""
+    a = tuple(part.mapped(ops.constant) for part in denominator)
+    n = tuple(part.mapped(ops.constant) for part in numerator)
+    q_re, q_im = (_as_integer(ops.constant(q), precision) for q in (quotient.re, quotient.im))
+
+    def remainder(n: SplitReal, first: Any, second: Any, sign: float) -> Any:
+        """n - first + sign*second, where first and second are products of two numbers."""
+        (p1, e1), (p2, e2) = (product_and_error(*factors) for factors in (first, second))
+        total, error = two_sum(n.high, -p1)
+        total, error2 = two_sum(total, sign * p2)
+        low = sum(f[0].value * f[1].lowest * s for f, s in ((first, -1.0), (second, sign)))
+        return total + ((error + error2) + (sign * e2 - e1) + (n.low + n.lowest + low))
+
+    rest = Pair(
+        remainder(n[0], (q_re, a[0]), (q_im, a[1]), 1.0),
+        remainder(n[1], (q_re, a[1]), (q_im, a[0]), -1.0),
+    )
+    return rest / Pair(a[0].high, a[1].high)
 
 
 class ModularValues(NamedTuple):
@@ -134,10 +198,9 @@ def modular_values(lattice: Lattice) -> ModularValues:
     ops, precision = TorchOps(dtype), PRECISIONS[dtype]
     omega1, omega3 = (as_pair(w, dtype, device) for w in (lattice.omega1, lattice.omega3))
     constants = prepare_tensors(ops, omega1, omega3, precision)
-    (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
-    a = Pair(constants.period1_re.high, constants.period1_im.high)
-    b = Pair(constants.period3_re.high, constants.period3_im.high)
-    _, nome = _tau_and_nome(ops, a, b)
+    basis = reduce_basis(ops, omega1, omega3, precision)
+    (p, q), (r, s) = basis.matrix
+    _, nome = _tau_and_nome(ops, basis, precision)
     roots, g2, g3 = roots_and_invariants(nome, constants.wp_scale, precision.nome_powers)
 
     def root_at(i: Tensor, j: Tensor) -> Tensor:

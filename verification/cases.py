@@ -25,20 +25,25 @@ def _skewed(lattice: Lattice, p: int, q: int, r: int, s: int) -> Lattice:
     return Lattice(p * w1 + q * w3, r * w1 + s * w3)
 
 
+def _from_tau(tau: complex, omega1: complex = 0.5) -> Lattice:
+    """With half-periods rounded to doubles, so that a pair of tensors can hold them too."""
+    return Lattice(omega1, omega1 * tau)
+
+
 FAMILIES: dict[str, tuple[Lattice, ...]] = {
     "square": (Lattice.lemniscatic(), Lattice(1.0, 1.0j)),
-    "hexagonal": (Lattice.equianharmonic(), Lattice.from_tau(0.499 + 0.8671j)),
+    "hexagonal": (Lattice.equianharmonic(), _from_tau(0.499 + 0.8671j)),
     "oblique": (Lattice(1.0, 0.3 + 0.9j), Lattice(1.3, 0.13 + 1.95j)),
     "rotated": (
-        Lattice.from_tau(0.2 + 1.1j, omega1=0.8 + 0.6j),
-        Lattice.from_tau(-0.35 + 0.97j, omega1=0.3 - 0.7j),
+        _from_tau(0.2 + 1.1j, omega1=0.8 + 0.6j),
+        _from_tau(-0.35 + 0.97j, omega1=0.3 - 0.7j),
     ),
     "thin": (
-        Lattice.from_tau(0.45 + 0.001j),
-        Lattice.from_tau(0.4142135623730951 + 0.001j),
-        Lattice.from_tau(0.001j),
+        _from_tau(0.45 + 0.001j),
+        _from_tau(0.4142135623730951 + 0.001j),
+        _from_tau(0.001j),
     ),
-    "tall": (Lattice(1.0, 20.0j), Lattice.from_tau(0.5 + 2.2j, omega1=0.7j)),
+    "tall": (Lattice(1.0, 20.0j), _from_tau(0.5 + 2.2j, omega1=0.7j)),
     "unreduced": (
         _skewed(Lattice(1.0, 0.3 + 0.9j), 5, 3, 3, 2),
         _skewed(Lattice(0.6 + 0.3j, -0.2 + 1.4j), 7, -12, -4, 7),

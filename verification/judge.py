@@ -51,7 +51,7 @@ def judge(rows: Iterable[Row], contracts: dict[str, Any]) -> list[Verdict]:
     for (subject, dtype, function, region), group in groupby(sorted(rows, key=key), key=key):
         pooled = list(group)
         errors = np.concatenate([row.errors for row in pooled])
-        contract = contracts["accuracy"][function][dtype]
+        contract = contracts[pooled[0].contract][function][dtype]
         verdicts.append(
             Verdict(
                 subject=subject,

@@ -30,6 +30,7 @@ class Row:
     errors: npt.NDArray[np.float64] = field(repr=False)
     worst_point: complex
     worst_lattice: Lattice
+    contract: str = "accuracy"
 
     @property
     def worst(self) -> float:
@@ -77,7 +78,12 @@ def measure(
     for name in names:
         array = np.array(errors[name])
         point, lattice = places[int(np.argmax(array))]
-        rows.append(Row(subject.label, dtype, name, family, region, array, point, lattice))
+        rows.append(
+            Row(
+                *(subject.label, dtype, name, family, region, array, point, lattice),
+                contract=subject.contract,
+            )
+        )
     return rows
 
 

@@ -19,13 +19,17 @@ class Subject:
     label: str  # for example "numpy" or "torch cpu"
     backend: AbstractBackend
     to_backend: Callable[[npt.NDArray[Any]], Any]
+    # What a lattice of numbers becomes before it is handed to the backend.
+    to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice
+    contract: str = "accuracy"  # the table of contracts.toml it is judged by
 
     def evaluate(
         self, function: str, *arrays: npt.NDArray[Any], lattice: Lattice
     ) -> tuple[npt.NDArray[Any], ...]:
         """Values of a method of the backend, always as a tuple of NumPy arrays."""
         arguments = [self.to_backend(array) for array in arrays]
-        values = getattr(self.backend, function)(*arguments, lattice)
+        given = self.to_lattice(lattice, arrays[0].dtype)
+        values = getattr(self.backend, function)(*arguments, given)
         values = values if isinstance(values, tuple) else (values,)
         return tuple(_to_numpy(value) for value in values)
 
@@ -46,6 +50,25 @@ def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 
     return Subject(label, backend, lambda array: torch.from_numpy(array.copy()).to(device))
 
 
+def tensor_lattice_subject(device: str) -> Subject:
+    """Half-periods as tensors, as a training run has them; reduced on the device."""
+    import torch
+
+    def to_lattice(lattice: Lattice, dtype: np.dtype[Any]) -> Lattice:
+        kind = getattr(torch, np.result_type(dtype, np.complex64).name)
+        omegas = (complex(lattice.omega1), complex(lattice.omega3))
+        return Lattice(*(torch.tensor(w, dtype=kind, device=device) for w in omegas))
+
+    plain = torch_subject(device)
+    return Subject(
+        f"{plain.label} tensors",
+        plain.backend,
+        plain.to_backend,
+        to_lattice,
+        contract="accuracy_of_tensor_lattices",
+    )
+
+
 def cuda_is_available() -> bool:
     import torch
 
@@ -58,9 +81,9 @@ def default_subjects() -> tuple[list[Subject], list[str]]:
     if "torch" not in available_backends():
         skipped.append("torch: not installed (pip install 'wefpe[torch]')")
         return subjects, skipped
-    subjects.append(torch_subject("cpu"))
-    if cuda_is_available():
-        subjects.append(torch_subject("cuda"))
-    else:
+    devices = ["cpu", "cuda"] if cuda_is_available() else ["cpu"]
+    for device in devices:
+        subjects += [torch_subject(device), tensor_lattice_subject(device)]
+    if "cuda" not in devices:
         skipped.append("torch cuda: no CUDA device on this machine")
     return subjects, skipped

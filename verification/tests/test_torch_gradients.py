@@ -6,7 +6,7 @@ functions to their derivatives, and by torch's own `gradcheck`.
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -62,7 +62,6 @@ OF_LATTICES = {
 FUNCTIONS = OF_POINTS | OF_LATTICES
 
 
-
 def single(value: complex) -> complex:
     """The nearest number of single precision: given to both precisions, it is exact in both."""
     return torch.tensor(value, dtype=torch.complex64).item()
@@ -87,7 +86,7 @@ PARAMETERS = ("z", "omega1", "omega3")
 every_lattice = pytest.mark.parametrize("lattice", LATTICES)
 some_lattices = pytest.mark.parametrize("lattice", ["rectangular", "unreduced", "rotated"])
 every_function_of_points = pytest.mark.parametrize("function", OF_POINTS)
-every_entire_law = pytest.mark.parametrize("function", ["wp", "wp_prime", "zeta", "sigma"])
+every_holomorphic = pytest.mark.parametrize("function", ["wp", "wp_prime", "zeta", "sigma"])
 
 
 def reduced_periods(lattice: str) -> tuple[complex, complex]:
@@ -95,7 +94,7 @@ def reduced_periods(lattice: str) -> tuple[complex, complex]:
     return 2 * reduced.omega1, 2 * reduced.omega3
 
 
-@lru_cache(maxsize=None)
+@cache
 def points(lattice: str) -> dict[str, complex]:
     """One point of every region, placed by the reduced basis."""
     a, b = reduced_periods(lattice)
@@ -114,7 +113,7 @@ def points(lattice: str) -> dict[str, complex]:
     return {region: single(z) for region, z in found.items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def values_of_wp(lattice: str) -> dict[str, complex]:
     """Arguments for the inverse: values of wp inside the region where it looks for solutions.
 
@@ -169,7 +168,7 @@ def difference(f: Callable[[list[Any]], Any], x: list[Any], i: int, step: Any) -
     return (f(moved(step)) - f(moved(-step))) / (2 * abs(step))
 
 
-@lru_cache(maxsize=None)
+@cache
 def true_derivatives(function: str, lattice: str) -> dict[str, tuple[complex, list[complex]]]:
     """For every region the value and the derivatives in z, omega1 and omega3.
 
@@ -192,7 +191,7 @@ def true_derivatives(function: str, lattice: str) -> dict[str, tuple[complex, li
     return answers
 
 
-@lru_cache(maxsize=None)
+@cache
 def true_second_derivative(function: str, lattice: str, region: str, i: int, j: int) -> complex:
     with mp.workdps(WORKING_DIGITS):
         x = [mp.mpc(value) for value in (points(lattice)[region], *LATTICES[lattice])]
@@ -241,7 +240,6 @@ def derivatives(value: Any, x: list[Any], *, is_holomorphic: bool = True, again:
 def assert_accurate(got: Any, want: complex, scale: float, where: Any) -> None:
     """The error is at most `ALLOWED_EPS` of `scale`, in the precision of `got`."""
     error = abs(complex(got.detach()) - want) / (scale * torch.finfo(got.dtype).eps)
-    import os; open("/tmp/w/errs","a").write(f"{os.environ.get('PYTEST_CURRENT_TEST')}|{where}|{got.dtype}|{error:.4g}\n")
     assert error <= ALLOWED_EPS, f"{where}: {error:.3g} eps, {got.item()} instead of {want}"
 
 
@@ -301,7 +299,7 @@ def test_single_precision_gradients_lose_no_more_eps(function, lattice, device):
 
 @every_device
 @every_lattice
-@every_entire_law
+@every_holomorphic
 def test_the_imaginary_part_has_the_gradient_that_cauchy_and_riemann_demand(
     function, lattice, device
 ):
@@ -318,7 +316,7 @@ def test_the_imaginary_part_has_the_gradient_that_cauchy_and_riemann_demand(
 
 
 @every_device
-@every_entire_law
+@every_holomorphic
 @pytest.mark.parametrize("part", ["real", "imag"])
 def test_real_leaves_behind_the_half_periods_get_real_gradients(function, part, device):
     x, y, s, t = 0.37, -0.21, 1.1, 1.7
@@ -353,12 +351,12 @@ def test_real_leaves_behind_the_half_periods_get_real_gradients(function, part, 
     ids=["half-periods", "rectangular", "from_tau", "from_periods"],
 )
 def test_every_way_to_make_a_lattice_of_a_tensor_carries_the_gradient(make, device):
-    t = leaf(1.3, device, torch.float64)
+    t = leaf(LATTICES["rectangular"][1].imag, device, torch.float64)
     z = torch.tensor(points("rectangular")["generic"], dtype=torch.complex128, device=device)
     [got] = torch.autograd.grad(BACKEND.wp(z, make(t)).real, t)
     value, want = true_derivatives("wp", "rectangular")["generic"]
     # d/dt at omega3 = i t is i d/d omega3.
-    assert_accurate(got, (1j * want[2]).real, abs(want[2]) + abs(value / 1.3), "d/dt")
+    assert_accurate(got, (1j * want[2]).real, abs(want[2]) + abs(value / t.item()), "d/dt")
 
 
 @every_device
@@ -370,6 +368,44 @@ def test_a_real_z_gets_a_real_gradient(device):
     want = complex(TRUTH.wp_prime(0.4, lattice))
     assert got.dtype is torch.float64
     assert_accurate(got, want.real, abs(want) + abs(value.item() / 0.4), "d/dx")
+
+
+@every_device
+@every_lattice
+def test_a_point_that_moves_with_the_lattice_collects_both_derivatives(lattice, device):
+    """wp at omega1, omega1 + omega3 and omega3 is a root, and so are its derivatives."""
+    numbers = [complex(omega) for omega in LATTICES[lattice]]
+    x = [leaf(omega, device) for omega in numbers]
+    half_periods = torch.stack([x[0], x[0] + x[1], x[1]])
+    values = BACKEND.wp(half_periods, Lattice(*x))
+    for value, root in zip(values, ("e1", "e2", "e3"), strict=True):
+        got = derivatives_of_one(value, x)
+        e, (_, *want) = true_derivatives(root, lattice)["generic"]
+        for i in range(2):
+            scale = abs(want[i]) + abs(e / numbers[i])
+            assert_accurate(got[i], want[i], scale, (root, PARAMETERS[i + 1]))
+
+
+def derivatives_of_one(value: Any, x: list[Any]) -> list[Any]:
+    return [g.conj() for g in torch.autograd.grad(value.real, x, retain_graph=True)]
+
+
+@every_device
+@pytest.mark.parametrize(
+    "invariants",
+    [(1.0, 0.2), (3.0, -1.9), (1.0, 0.0), (0.0, 1.0), (-2.0, 0.5), (2 + 1j, -0.3 + 0.4j)],
+    ids=["generic", "two roots near", "square", "hexagonal", "one real root", "complex"],
+)
+def test_invariants_of_the_lattice_they_define_have_the_identity_as_jacobian(invariants, device):
+    g = [leaf(complex(value), device) for value in invariants]
+    again = BACKEND.invariants(BACKEND.lattice_from_invariants(*g))
+    # The natural sizes are |e|^2 and |e|^3; one of the invariants may be zero.
+    e = max(abs(invariants[0]) ** (1 / 2), abs(invariants[1]) ** (1 / 3))
+    sizes = (e**2, e**3)
+    for i in range(2):
+        got = derivatives_of_one(again[i], g)
+        for j in range(2):
+            assert_accurate(got[j], complex(i == j), sizes[i] / sizes[j], (i, j))
 
 
 # --- Laws of the derivatives ---------------------------------------------------------------
@@ -442,7 +478,7 @@ def test_the_third_derivative_is_12_wp_wp_prime(lattice, device):
 @every_device
 @some_lattices
 @pytest.mark.parametrize("region", ["generic", "generic, upper half", "several periods away"])
-@every_entire_law
+@every_holomorphic
 def test_mixed_second_derivatives_are_the_differences_of_fifty_digits(
     function, region, lattice, device
 ):
@@ -495,14 +531,31 @@ def check_inputs(device: str) -> tuple[Any, ...]:
     return z, leaf(1.1 - 0.2j, device), leaf(0.3 + 1.4j, device)
 
 
+# torch's forward mode compiles its own formulas with a deprecated function of its own.
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+@forward_mode
 @every_device
 @pytest.mark.parametrize("function", ["wp_and_prime", "zeta", "sigma", "green"])
-def test_gradcheck(function, device):
+def test_gradcheck_of_functions_of_z_and_the_lattice(function, device):
     def f(z, omega1, omega3):
         return getattr(BACKEND, function)(z, Lattice(omega1, omega3))
 
     assert torch.autograd.gradcheck(
         f, check_inputs(device), check_forward_ad=True, check_batched_grad=True
+    )
+
+
+@every_device
+def test_gradcheck_of_the_truncated_sum_and_of_addition(device):
+    z, omega1, omega3 = check_inputs(device)
+    assert torch.autograd.gradcheck(
+        lambda z, w1, w3: BACKEND.lattice_sum(z, Lattice(w1, w3), 2, 2), (z, omega1, omega3)
+    )
+    values = [leaf(value, device) for value in (0.3 + 1j, -1.2 + 0.4j, 2.1 - 0.3j, 0.7j)]
+    assert torch.autograd.gradcheck(
+        lambda *inputs: BACKEND.add(*inputs[:4], Lattice(*inputs[4:])), (*values, omega1, omega3)
     )
 
 
@@ -530,11 +583,12 @@ def some_half_periods(device: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:
-    """Equal but for the rounding of operations that a batch orders differently."""
+    """Equal to the promise for derivatives, relative to the largest element of a row."""
     assert got.shape == want.shape
     assert got.dtype == want.dtype
-    for g, w in zip(got.flatten(), want.flatten(), strict=True):
-        assert_accurate(g, w.item(), abs(w.item()), "batched")
+    largest = want.abs().amax(-1, keepdim=True).expand_as(want)
+    for g, w, scale in zip(got.flatten(), want.flatten(), largest.flatten(), strict=True):
+        assert_accurate(g, w.item(), scale.item(), (g, w))
 
 
 @every_device
@@ -542,7 +596,7 @@ def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:
 def test_vmap_over_points_is_the_plain_call(function, device):
     z, lattice = some_points(device), Lattice(*LATTICES["oblique"])
     f = FUNCTIONS[function].of
-    assert_same(torch.func.vmap(lambda z: f(BACKEND, z, lattice))(z), f(BACKEND, z, lattice))
+    assert torch.equal(torch.func.vmap(lambda z: f(BACKEND, z, lattice))(z), f(BACKEND, z, lattice))
 
 
 @every_device
@@ -554,7 +608,7 @@ def test_vmap_over_lattices_is_a_loop_over_lattices(function, device):
         return FUNCTIONS[function].of(BACKEND, z, Lattice(omega1, omega3))
 
     want = [f(*pair) for pair in zip(omega1, omega3, strict=True)]
-    assert_same(torch.func.vmap(f)(omega1, omega3), torch.stack(want))
+    assert torch.equal(torch.func.vmap(f)(omega1, omega3), torch.stack(want))
 
 
 @every_device
@@ -565,12 +619,13 @@ def test_batched_lattices_broadcast_against_points(function, device):
     got = f(BACKEND, z, Lattice(omega1[:, None], omega3[:, None]))
     want = [f(BACKEND, z, Lattice(*pair)) for pair in zip(omega1, omega3, strict=True)]
     stacked = torch.stack(want)
-    assert_same(got, stacked if function in OF_POINTS else stacked[:, None])
+    assert torch.equal(got, stacked if function in OF_POINTS else stacked[:, None])
 
 
+@forward_mode
 @every_device
 @some_lattices
-@every_entire_law
+@every_holomorphic
 def test_jvp_pushes_a_direction_through_all_three_parameters(function, lattice, device):
     region = "generic"
     x = [points(lattice)[region], *map(complex, LATTICES[lattice])]
@@ -588,6 +643,7 @@ def test_jvp_pushes_a_direction_through_all_three_parameters(function, lattice, 
     assert_accurate(got, sum(terms), scale, (lattice, function))
 
 
+@forward_mode
 @every_device
 def test_jacrev_jacfwd_and_vmap_of_grad_agree_with_autograd(device):
     z = some_points(device)
@@ -604,6 +660,7 @@ def test_jacrev_jacfwd_and_vmap_of_grad_agree_with_autograd(device):
     assert_same(per_point(parameters, z), want)
 
 
+@forward_mode
 @every_device
 def test_forward_over_reverse_is_reverse_over_reverse(device):
     z = some_points(device)[0]
@@ -614,7 +671,4 @@ def test_forward_over_reverse_is_reverse_over_reverse(device):
         return BACKEND.wp_prime(z, Lattice(s, torch.complex(x, t))).imag
 
     want = torch.func.jacrev(torch.func.jacrev(f))(parameters)
-    got = torch.func.jacfwd(torch.func.jacrev(f))(parameters)
-    largest = want.abs().max().item()
-    for g, w in zip(got.flatten(), want.flatten(), strict=True):
-        assert_accurate(g, w.item(), largest, "Hessian")
+    assert_same(torch.func.jacfwd(torch.func.jacrev(f))(parameters), want)
