@@ -10,17 +10,13 @@ from __future__ import annotations
 import numbers
 from fractions import Fraction
 from functools import lru_cache
-from math import isfinite, lcm
+from math import lcm
 from typing import Any, NamedTuple
 
-from wefpe_core._exact import GaussianRational, IntegerMatrix
+from wefpe_core._exact import GaussianRational, IntegerMatrix, exact_complex
 from wefpe_core.backend import check_lattice
-from wefpe_core.errors import InputError, InputTypeError
+from wefpe_core.errors import InputTypeError
 from wefpe_core.lattice import Lattice
-
-_ZERO = Fraction(0)
-# An exact rational spells its exponent out in bits; a megabyte of them is never meant.
-_LARGEST_EXPONENT = 1 << 23
 
 
 def exact_number(value: Any) -> GaussianRational | None:
@@ -35,37 +31,15 @@ def exact_number(value: Any) -> GaussianRational | None:
     InputError
         For mpmath numbers with binary exponents beyond eight million.
     """
-    if type(value) is complex:
-        if isfinite(value.real) and isfinite(value.imag):
-            return GaussianRational(Fraction(value.real), Fraction(value.imag))
-        return None
     if isinstance(value, bool) or not isinstance(value, numbers.Complex):
         raise InputTypeError(f"expected a number, got {value!r} of type {type(value).__name__}")
-    re = _exact_part(value.real)
-    im = _ZERO if isinstance(value, numbers.Real) else _exact_part(value.imag)
-    return None if re is None or im is None else GaussianRational(re, im)
+    return exact_complex(value)
 
 
 def is_infinite(value: Any) -> bool:
     """Whether a number that `exact_number` refused has an infinite part: complex infinity."""
     infinities = (float("inf"), float("-inf"))
     return value.real in infinities or value.imag in infinities
-
-
-def _exact_part(value: Any) -> Fraction | None:
-    if isinstance(value, numbers.Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
-    if hasattr(value, "_mpf_"):
-        # Not man_exp, which has no sign in mpmath 1.3.
-        sign, mantissa, exponent, _ = value._mpf_
-        if not mantissa and exponent:  # how mpmath writes NaN and the infinities
-            return None
-        if abs(exponent) > _LARGEST_EXPONENT:
-            raise InputError(f"the exponent of {value!r} is too large for exact reduction")
-        signed = -int(mantissa) if sign else int(mantissa)
-        return Fraction(signed << exponent) if exponent >= 0 else Fraction(signed, 1 << -exponent)
-    # Floats of any width, NumPy's long double included; float() would round that one.
-    return Fraction(*value.as_integer_ratio()) if abs(value) < float("inf") else None
 
 
 class ReducedPoint(NamedTuple):

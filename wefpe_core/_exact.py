@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numbers
 from fractions import Fraction
-from math import ceil, isfinite, isqrt, lcm
+from math import ceil, isqrt, lcm
 from typing import Any, NamedTuple
+
+from wefpe_core.errors import InputError
 
 IntegerMatrix = tuple[tuple[int, int], tuple[int, int]]
 
@@ -24,26 +26,38 @@ class GaussianRational(NamedTuple):
         return complex(float(self.re), float(self.im))
 
 
-def exact_real(value: Any) -> Fraction:
-    """Return a real number of any finite kind as a fraction, without rounding."""
+# An exact rational spells its exponent out in bits; a megabyte of them is never meant.
+_LARGEST_EXPONENT = 1 << 23
+
+
+def exact_real(value: Any) -> Fraction | None:
+    """Return a real number of any kind as a fraction, without rounding; None if not finite.
+
+    Raises
+    ------
+    InputError
+        For mpmath numbers with binary exponents beyond eight million.
+    """
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
-    if hasattr(value, "_mpf_"):  # mpmath's mpf: sign, mantissa, binary exponent, bit count
+    if hasattr(value, "_mpf_"):
+        # Not man_exp, which has no sign in mpmath 1.3.
         sign, mantissa, exponent, _ = value._mpf_
-        if not mantissa and exponent:
-            raise ValueError("not finite")
-        return Fraction((-1) ** sign * int(mantissa)) * Fraction(2) ** int(exponent)
-    if hasattr(value, "as_integer_ratio") and not isinstance(value, float):
-        return Fraction(*value.as_integer_ratio())  # NumPy's longdouble is wider than float
-    number = float(value)
-    if not isfinite(number):
-        raise ValueError("not finite")
-    return Fraction(number)
+        if not mantissa and exponent:  # how mpmath writes NaN and the infinities
+            return None
+        if abs(exponent) > _LARGEST_EXPONENT:
+            raise InputError(f"the exponent of {value!r} is too large for exact arithmetic")
+        signed = -int(mantissa) if sign else int(mantissa)
+        return Fraction(signed << exponent) if exponent >= 0 else Fraction(signed, 1 << -exponent)
+    # Floats of any width, NumPy's long double included; float() would round that one.
+    return Fraction(*value.as_integer_ratio()) if abs(value) < float("inf") else None
 
 
-def exact_complex(value: Any) -> GaussianRational:
-    """Return a complex number of any finite kind exactly; ValueError if not finite."""
-    return GaussianRational(exact_real(value.real), exact_real(value.imag))
+def exact_complex(value: Any) -> GaussianRational | None:
+    """Return a complex number of any kind exactly; None if a part is NaN or infinite."""
+    re = exact_real(value.real)
+    im = Fraction(0) if isinstance(value, numbers.Real) else exact_real(value.imag)
+    return None if re is None or im is None else GaussianRational(re, im)
 
 
 def cross(u: tuple[Any, Any], v: tuple[Any, Any]) -> Any:

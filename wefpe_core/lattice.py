@@ -214,10 +214,10 @@ def _as_half_period(name: str, value: Any) -> Any:
 
 
 def _exact_finite(name: str, value: Any) -> GaussianRational:
-    try:
-        return exact_complex(value)
-    except (ValueError, OverflowError):
-        raise LatticeError(f"{name} must be finite, got {value!r}") from None
+    exact = exact_complex(value)
+    if exact is None:
+        raise LatticeError(f"{name} must be finite, got {value!r}")
+    return exact
 
 
 def _exact_half_period(name: str, value: Any) -> GaussianRational:
