@@ -26,8 +26,14 @@ from backends.constants import (
     prepare_numbers,
 )
 from backends.pair import Pair
-from backends.torch_lattice import invert_invariants, modular_values, prepare_tensors
-from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair
+from backends.torch_lattice import (
+    ModularValues,
+    invert_invariants,
+    modular_values,
+    prepare_tensors,
+    reduce_basis,
+)
+from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, wider
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
@@ -77,25 +83,24 @@ class TorchBackend(AbstractBackend):
         return self._evaluate(kernel.green, z, lattice)[0]
 
     def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
-        check_lattice(lattice)
-        if lattice.holds_tensors:
-            return modular_values(lattice).invariants
-        known = lattice_constants(lattice)
-        return _scalar(known.g2), _scalar(known.g3)
+        return self._modular(lattice).invariants
 
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
-        check_lattice(lattice)
-        if lattice.holds_tensors:
-            return modular_values(lattice).roots
-        e1, e2, e3 = (_scalar(root) for root in lattice_constants(lattice).roots)
-        return e1, e2, e3
+        return self._modular(lattice).roots
 
     def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+        return self._modular(lattice).quasi_periods
+
+    def _modular(self, lattice: Lattice) -> ModularValues:
         check_lattice(lattice)
         if lattice.holds_tensors:
-            return modular_values(lattice).quasi_periods
-        known = lattice_constants(lattice)
-        return _scalar(known.eta1), _scalar(known.eta3)
+            return modular_values(lattice)
+        known = _known_values(lattice)
+
+        def tensors(values: tuple[complex, ...]) -> Any:
+            return tuple(torch.tensor(value, dtype=torch.complex128) for value in values)
+
+        return ModularValues(*map(tensors, known))
 
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
         if isinstance(g2, Tensor) or isinstance(g3, Tensor):
@@ -116,10 +121,12 @@ class TorchBackend(AbstractBackend):
 
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
         pairs = [as_pair(value) for value in (p1, dp1, p2, dp2)]
-        dtype = max((pair.re.dtype for pair in pairs), key=lambda dtype: dtype.itemsize)
+        dtype = wider(*(pair.re.dtype for pair in pairs))
         device = pairs[0].re.device
         a, da, b, db = (Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs)
-        g2 = as_pair(self.invariants(lattice)[0], dtype, device)
+        check_lattice(lattice)
+        values = modular_values(lattice) if lattice.holds_tensors else _known_values(lattice)
+        g2 = as_pair(values.invariants[0], dtype, device)
         with _no_autocast(device):
             sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2)
         p, dp = (as_complex(value) for value in sums)
@@ -155,15 +162,27 @@ def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
     return prepare_numbers(lattice, precision)
 
 
+def _known_values(lattice: Lattice) -> ModularValues:
+    """Invariants, roots and quasi-periods of a lattice of numbers, as Python numbers."""
+    known = lattice_constants(lattice)
+    return ModularValues(
+        invariants=(complex(known.g2), complex(known.g3)),
+        roots=(complex(known.roots.e1), complex(known.roots.e2), complex(known.roots.e3)),
+        quasi_periods=(complex(known.eta1), complex(known.eta3)),
+    )
+
+
 # What the decorator torch.compiler.assume_constant_result sets. Using the decorator would import
 # the whole compiler with this module; the compile tests fail if torch renames the mark.
 _constants._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_known_values._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _on_tensors(function: KernelFunction, x: Tensor, y: Tensor, *half_periods: Tensor) -> Any:
     omega1, omega3 = Pair(*half_periods[:2]), Pair(*half_periods[2:])
     ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
-    constants = prepare_tensors(ops, omega1, omega3, precision)
+    basis = reduce_basis(ops, omega1, omega3, precision)
+    constants = prepare_tensors(ops, basis, precision)
     return _as_tuple(function(ops, Pair(x, y), constants, precision))
 
 
@@ -204,10 +223,6 @@ def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[...
 def _half_periods(lattice: Lattice, like: Pair) -> tuple[Pair, Pair]:
     dtype, device = like.re.dtype, like.re.device
     return as_pair(lattice.omega1, dtype, device), as_pair(lattice.omega3, dtype, device)
-
-
-def _scalar(value: Any) -> Tensor:
-    return torch.tensor(complex(value), dtype=torch.complex128)
 
 
 def _no_autocast(device: torch.device) -> AbstractContextManager[Any]:

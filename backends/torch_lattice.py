@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from backends.constants import (
+    DOUBLE,
+    SINGLE,
     Precision,
     SeriesConstants,
     SplitReal,
@@ -17,16 +19,18 @@ from backends.constants import (
 )
 from backends.kernel import SplitInteger, product_and_error, split_integer, two_sum
 from backends.pair import Pair, pair_exp, pair_sqrt, select
-from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype
+from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype, wider
 from wefpe_core.extended import PI
 from wefpe_core.lattice import Lattice
-from wefpe_core.modular import roots_and_invariants
 
 # A step shrinks the squared length of the shorter vector at least fourfold until the basis is
 # reduced, so this many reduce every lattice with Im tau >= 10^-8.
 REDUCTION_STEPS = 14
 # The AGM converges quadratically; from any good pair of square roots this is past double.
 _AGM_STEPS = 10
+
+# Pi in the parts of each format; made at import, since a tracer cannot follow decimals.
+_PI = {precision.name: split_decimal(PI, precision) for precision in (SINGLE, DOUBLE)}
 
 
 class ReducedBasis(NamedTuple):
@@ -98,15 +102,12 @@ def _split(x: Tensor, precision: Precision) -> SplitReal:
     return SplitReal(x, zero, zero, head, x - head)
 
 
-def prepare_tensors(
-    ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
-) -> SeriesConstants:
+def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> SeriesConstants:
     """The kernel's constants for a lattice of tensors."""
-    basis = reduce_basis(ops, omega1, omega3, precision)
     a = Pair(*(part.high for part in basis.period1))
     b = Pair(*(part.high for part in basis.period3))
     tau, nome = _tau_and_nome(ops, basis, precision)
-    pi = split_decimal(PI, precision)
+    pi = _PI[precision.name]
     pi_over_period = Pair(pi.high, 0.0) / a
     # One correction each: rounding errors of tau and pi/a would reach every value.
     zero = SplitReal(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -139,7 +140,7 @@ def _tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> t
     tau = b / a
     error = _quotient_error(ops, tau, basis.period3, basis.period1, precision)
     nome = pair_exp(ops, math.pi * tau.times_i())
-    pi = split_decimal(PI, precision)
+    pi = _PI[precision.name]
 
     def product_error(x: Tensor, x_error: Tensor) -> Tensor:
         """pi times the exact value, minus what math.pi * x was rounded to."""
@@ -185,11 +186,11 @@ def _quotient_error(
 
 
 class ModularValues(NamedTuple):
-    """Complex tensors for the basis given."""
+    """Complex tensors, or numbers, for the basis given."""
 
-    invariants: tuple[Tensor, Tensor]
-    roots: tuple[Tensor, Tensor, Tensor]
-    quasi_periods: tuple[Tensor, Tensor]
+    invariants: tuple[Any, Any]
+    roots: tuple[Any, Any, Any]
+    quasi_periods: tuple[Any, Any]
 
 
 def modular_values(lattice: Lattice) -> ModularValues:
@@ -197,23 +198,24 @@ def modular_values(lattice: Lattice) -> ModularValues:
     dtype, device = _common(lattice.omega1, lattice.omega3)
     ops, precision = TorchOps(dtype), PRECISIONS[dtype]
     omega1, omega3 = (as_pair(w, dtype, device) for w in (lattice.omega1, lattice.omega3))
-    constants = prepare_tensors(ops, omega1, omega3, precision)
     basis = reduce_basis(ops, omega1, omega3, precision)
     (p, q), (r, s) = basis.matrix
-    _, nome = _tau_and_nome(ops, basis, precision)
-    roots, g2, g3 = roots_and_invariants(nome, constants.wp_scale, precision.nome_powers)
+    constants = prepare_tensors(ops, basis, precision)
+    e1, e2, e3 = (constants.wp_scale * root for root in constants.roots)
 
     def root_at(i: Tensor, j: Tensor) -> Tensor:
         """e of the half-period i*w1 + j*w3 of the reduced basis; the parities decide."""
         odd_i, odd_j = torch.remainder(i, 2.0), torch.remainder(j, 2.0)
         both = odd_i * odd_j
-        e1, e2, e3 = roots
         return as_complex(e1.scale(odd_i - both) + e2.scale(both) + e3.scale(odd_j - both))
 
     eta1, eta3 = constants.eta1, constants.eta3
     # The matrix has determinant 1: omega1 = s w1 - q w3 and omega3 = p w3 - r w1.
     return ModularValues(
-        invariants=(as_complex(g2), as_complex(g3)),
+        invariants=(
+            as_complex(2.0 * (e1 * e1 + e2 * e2 + e3 * e3)),  # DLMF 23.3.6
+            as_complex(4.0 * e1 * e2 * e3),  # DLMF 23.3.7
+        ),
         roots=(root_at(s, q), root_at(s + r, q + p), root_at(r, p)),
         quasi_periods=(
             as_complex(eta1.scale(s) - eta3.scale(q)),
@@ -225,8 +227,7 @@ def modular_values(lattice: Lattice) -> ModularValues:
 def _common(*values: Any) -> tuple[torch.dtype, torch.device]:
     """The dtype and device a set of tensors and numbers is computed in."""
     tensors = [value for value in values if isinstance(value, Tensor)]
-    dtype = max((real_dtype(t.dtype) for t in tensors), key=lambda d: d.itemsize)
-    return dtype, tensors[0].device
+    return wider(*(real_dtype(tensor.dtype) for tensor in tensors)), tensors[0].device
 
 
 def invert_invariants(g2: Any, g3: Any) -> Lattice:

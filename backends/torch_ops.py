@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,11 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
     return _REAL_DTYPES[dtype]
 
 
+def wider(*dtypes: torch.dtype) -> torch.dtype:
+    """The wider of real dtypes the kernel runs in."""
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
 def as_tensor(z: Any) -> Tensor:
     """Tensors as they are; arrays by their dtype; Python numbers as double precision."""
     if isinstance(z, Tensor):
@@ -95,16 +101,21 @@ def as_tensor(z: Any) -> Tensor:
 
 
 def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:
-    """Real and imaginary part as real tensors; both follow `z` unless given."""
+    """Real and imaginary part as real tensors; dtype and device follow `z` unless given."""
+    if dtype is not None and isinstance(z, numbers.Complex):
+        # Made in the dtype asked for: the device may have no other.
+        value = complex(z)
+        return Pair(
+            torch.tensor(value.real, dtype=dtype, device=device),
+            torch.tensor(value.imag, dtype=dtype, device=device),
+        )
     tensor = as_tensor(z)
     dtype = real_dtype(tensor.dtype) if dtype is None else dtype
     device = tensor.device if device is None else device
     if tensor.is_complex():
-        # torch.real of a 0-dimensional or strided tensor is a view; no copy is made here.
-        return Pair(
-            tensor.real.to(device=device, dtype=dtype), tensor.imag.to(device=device, dtype=dtype)
-        )
-    real = tensor.to(device=device, dtype=dtype)
+        # Cast before moving: the device may not have the wider dtype.
+        return Pair(tensor.real.to(dtype).to(device), tensor.imag.to(dtype).to(device))
+    real = tensor.to(dtype).to(device)
     return Pair(real, torch.zeros_like(real))
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ SEED = 20250826
 LATTICE = Lattice(1.0, 0.3 + 0.9j)
 GRID_POINTS = 14 * 14  # the patches of a 224 x 224 image
 TRUNCATION = 12
+_EXTRAS = {"torch": "wefpe[torch]", "flint": "wefpe[flint]"}
 
 Points = npt.NDArray[Any]
 Work = Callable[[], object]
@@ -36,8 +38,7 @@ class Entry:
     compiles: bool = False
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The time per point of one entry as a multiple of that of another."""
 
     slower: str
@@ -45,10 +46,18 @@ class Comparison:
     at_least: float | None = None
 
 
+def missing(library: str | None) -> str | None:
+    """Why work that needs `library` cannot be timed, or None if it can."""
+    if library is None or find_spec(library):
+        return None
+    return f"skipped: not installed (pip install '{_EXTRAS.get(library, library)}')"
+
+
 def uniform_points(count: int, dtype: str = "complex128") -> Points:
     """`count` points uniform in the period parallelogram, the same ones in every run."""
     s, r = np.random.default_rng(SEED).random((2, count))
-    return (2.0 * (s * LATTICE.omega1 + r * LATTICE.omega3)).astype(dtype)
+    points: Points = 2.0 * (s * LATTICE.omega1 + r * LATTICE.omega3)
+    return points.astype(dtype)
 
 
 def numpy_function(name: str) -> Callable[[Points, str], Work]:
@@ -177,7 +186,6 @@ def elliptix_loop(z: Points, device: str) -> Work:
     ]
 
 
-YARDSTICK = "numpy.exp"
 COMPILED = "torch compiled: wp, wp'"
 COMPILED_GRID = "torch compiled: wp, wp', 14 x 14 grid"
 COMPILED_STEP = "torch compiled: forward + backward in z"

@@ -429,6 +429,25 @@ def test_zeta_has_the_derivative_minus_wp_and_sigma_the_logarithmic_one_zeta(lat
 
 @every_device
 @every_lattice
+def test_at_a_half_period_wp_has_the_slope_zero_and_a_curvature(lattice, device):
+    numbers = Lattice(*LATTICES[lattice])
+    a, b = reduced_periods(lattice)
+    half_periods = [a / 2, b / 2, (a + b) / 2]
+    z = leaf(half_periods, device)
+    wp, wp_prime = BACKEND.wp_and_prime(z, numbers)
+    [slope], [curvature] = (derivatives(value, [z], again=True) for value in (wp, wp_prime))
+    g2 = complex(TRUTH.invariants(numbers)[0])
+    for n, half_period in enumerate(half_periods):
+        e = complex(TRUTH.wp(half_period, numbers))
+        want = 6 * e**2 - g2 / 2
+        # Rounding moves a half-period by eps of itself, and the slope by that times wp''.
+        scale = abs(want * half_period)
+        assert_accurate(slope[n], 0, scale, half_period)
+        assert_accurate(curvature[n], want, 6 * abs(e) ** 2 + abs(g2) / 2, half_period)
+
+
+@every_device
+@every_lattice
 def test_next_to_a_root_the_inverse_has_the_slope_one_over_wp_prime_of_its_value(lattice, device):
     # There the inverse is as good as the square root of w - e allows; its slope must be that of
     # the solution it returns.
