@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from backends import kernel
+from backends.argument import locate, offset_from
 from backends.constants import Precision, SeriesConstants
 from backends.pair import ArrayOps, Pair, pair_sqrt, select
 
@@ -149,8 +149,8 @@ def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision)
     from_e2 = from_e3 - c.root_gap.scale(1.0 / size)
     v = carlson_rf(ops, from_e1, from_e2, from_e3, precision.carlson_steps)
     z = (v * c.period_over_pi).scale(1.0 / ops.sqrt(size))
-    cell = kernel.locate(ops, z, c, precision)
-    z = kernel.offset_from(ops, z, cell.m, cell.n, c, precision)
+    cell = locate(ops, z, c, precision)
+    z = offset_from(ops, z, cell.m, cell.n, c, precision)
     # On the lower edge (row = 0) both solutions qualify, and rounding must not choose.
     edge = 16.0 * precision.eps
     on_edge = cell.row * cell.row < edge * edge

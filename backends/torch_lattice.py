@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from backends.argument import SplitInteger, product_and_error, split_integer, two_sum
 from backends.constants import (
     DOUBLE,
     SINGLE,
@@ -17,7 +18,6 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.kernel import SplitInteger, product_and_error, split_integer, two_sum
 from backends.pair import Pair, pair_exp, pair_sqrt, select
 from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype, wider
 from wefpe_core.extended import PI
