@@ -47,10 +47,8 @@ class FoldedArgument(NamedTuple):
         d = self.one_minus_decay
         return d * d + (4.0 * self.decay) * (self.sin * self.sin)
 
-    @property
-    def cotangent(self) -> Pair:
+    def cotangent_over(self, distance_squared: Any) -> Pair:
         """cot v = (4 W sin cos - i (1-W)(1+W)) / |1 - e^(2iv)|^2."""
-        distance_squared = self.distance_squared
         return Pair(
             (4.0 * self.decay) * (self.sin * self.cos) / distance_squared,
             -(self.one_minus_decay * (1.0 + self.decay)) / distance_squared,
@@ -158,19 +156,23 @@ def wp_and_prime(
     # S^2 and S C by double angles: fewer roundings than products of S and C.
     s2 = Pair(0.5 * sin_squared * (1.0 + w_squared) - 0.25 * (d * d), 0.5 * sin_cos * d_sum)
     sc = Pair(0.5 * sin_cos * (1.0 + w_squared), 0.25 * (1.0 - 2.0 * sin_squared) * d_sum)
+    # Each anchor has its own denominator, which may vanish where the other one is in force. A 1
+    # takes its place there, or the derivative of what is not selected would be 0 times infinity.
+    n = (s2 * rows).shift(w)
+    is_half = anchor.is_half
+    inverse_n = Pair(ops.where(is_half, n.re, 1.0), ops.where(is_half, n.im, 0.0)).reciprocal()
+    distance_squared = ops.where(is_half, 1.0, f.distance_squared)
     # Anchor at a half-period: everything over N.
-    inverse_n = (s2 * rows).shift(w).reciprocal()
     half_ratio = s2 * inverse_n
     half_slope = (sc.scale(w) + s2.square() * slopes) * inverse_n.square()
     # Anchor at a lattice point: the pole itself.
-    distance_squared = f.distance_squared
-    cotangent = f.cotangent
+    cotangent = f.cotangent_over(distance_squared)
     direction = s2.conjugate().scale(4.0 / distance_squared)
     steep = direction.scale(4.0 * w / distance_squared)
     cosecant_squared = select(ops, f.v.im < _LOW, cotangent.square() + 1.0, steep)
 
-    ratio = select(ops, anchor.is_half, half_ratio, cosecant_squared + rows)
-    slope = select(ops, anchor.is_half, -half_slope, cotangent * cosecant_squared + slopes)
+    ratio = select(ops, is_half, half_ratio, cosecant_squared + rows)
+    slope = select(ops, is_half, -half_slope, cotangent * cosecant_squared + slopes)
     wp = c.wp_scale * (anchor.root + anchor.root_product * ratio)
     wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign)
     return (
@@ -195,7 +197,11 @@ def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pa
     divided = tuple(value / (k + 1.0) for k, value in enumerate(c.lambert))
     rows = f.a / (1.0 - f.a) - f.b / (1.0 - f.b)
     rest = power_series(divided, f.a) - power_series(divided, f.b)
-    odd = f.cotangent - c.minus_third_e2 * f.v - 2.0 * (rows + rest).times_i()
+    odd = (
+        f.cotangent_over(f.distance_squared)
+        - c.minus_third_e2 * f.v
+        - 2.0 * (rows + rest).times_i()
+    )
     value = c.pi_over_period * odd.scale(f.sign) + quasi_period(cell, c)
     return ops.infinity_where_overflowed(value, offset)
 

@@ -59,6 +59,9 @@ def reduction_matrix(
         first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
     n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
     second = second - first.scale(n)
+    # Of the two signs, the one `Lattice.reduced` takes: the first vector points to the right.
+    leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
+    first, second = (select(ops, leftward, -x, x) for x in (first, second))
     return (first.re, first.im), (second.re, second.im)
 
 

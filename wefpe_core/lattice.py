@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import numbers
 from typing import Any
 
@@ -41,12 +42,14 @@ class Lattice:
     _omega3: Any
 
     def __init__(self, omega1: Any, omega3: Any) -> None:
-        omega1, omega3 = _as_half_period("omega1", omega1), _as_half_period("omega3", omega3)
+        omega1, omega3 = _checked("omega1", omega1), _checked("omega3", omega3)
+        first = None if _is_tensor(omega1) else _exact_half_period("omega1", omega1)
+        third = None if _is_tensor(omega3) else _exact_half_period("omega3", omega3)
         exact = None
-        if not (_is_tensor(omega1) or _is_tensor(omega3)):
-            exact = (_exact_half_period("omega1", omega1), _exact_half_period("omega3", omega3))
-            _check_orientation(*exact, shown=(omega1, omega3))
-        self._set(omega1, omega3, exact)
+        if first is not None and third is not None:
+            exact = (first, third)
+            _check_orientation(first, third, (omega1, omega3))
+        self._set(_as_shown("omega1", omega1), _as_shown("omega3", omega3), exact)
 
     def _set(
         self, omega1: Any, omega3: Any, exact: tuple[GaussianRational, GaussianRational] | None
@@ -63,9 +66,10 @@ class Lattice:
 
     @classmethod
     def _from_exact(cls, omega1: GaussianRational, omega3: GaussianRational) -> Lattice:
-        _check_orientation(omega1, omega3, shown=(complex(omega1), complex(omega3)))
+        shown = (_as_shown("omega1", omega1), _as_shown("omega3", omega3))
+        _check_orientation(omega1, omega3, shown)
         lattice = cls.__new__(cls)
-        lattice._set(complex(omega1), complex(omega3), (omega1, omega3))
+        lattice._set(*shown, (omega1, omega3))
         return lattice
 
     @classmethod
@@ -74,20 +78,24 @@ class Lattice:
 
         The product ``tau*omega1`` is kept exactly, so `tau` is the ratio, not nearly the ratio.
         """
-        tau, omega1 = _as_half_period("tau", tau), _as_half_period("omega1", omega1)
+        tau, omega1 = _checked("tau", tau), _checked("omega1", omega1)
         if _is_tensor(tau) or _is_tensor(omega1):
             return cls(omega1, tau * omega1)
         t, w = _exact_half_period("tau", tau), _exact_half_period("omega1", omega1)
         if t.im <= 0:
             raise LatticeError(f"Im(tau) must be positive, got tau={tau!r}")
-        return cls._from_exact(
-            w, GaussianRational(t.re * w.re - t.im * w.im, t.re * w.im + t.im * w.re)
-        )
+        product = GaussianRational(t.re * w.re - t.im * w.im, t.re * w.im + t.im * w.re)
+        try:
+            return cls._from_exact(w, product)
+        except LatticeError:  # the orientation is right, so only the range can be wrong
+            raise LatticeError(
+                f"tau*omega1 is beyond the range of doubles: tau={tau!r}, omega1={omega1!r}"
+            ) from None
 
     @classmethod
     def from_periods(cls, period1: Any, period3: Any) -> Lattice:
         """Lattice from FULL periods, as PARI takes them."""
-        return cls(_as_half_period("period1", period1) / 2, _as_half_period("period3", period3) / 2)
+        return cls(_checked("period1", period1) / 2, _checked("period3", period3) / 2)
 
     @classmethod
     def from_invariants(cls, g2: Any, g3: Any) -> Lattice:
@@ -106,13 +114,13 @@ class Lattice:
 
         values = []
         for name, value in (("g2", g2), ("g3", g3)):
-            value = _as_half_period(name, value)
+            value = _checked(name, value)
             if _is_tensor(value):
                 raise LatticeError(
                     f"{name} is a tensor: use lattice_from_invariants of the torch backend"
                 )
             _exact_finite(name, value)
-            values.append(complex(value))
+            values.append(_as_double(name, value))
         return cls(*half_periods_from_invariants(values[0], values[1]))
 
     @classmethod
@@ -129,7 +137,7 @@ class Lattice:
     def rectangular(cls, omega1: Any, omega3_imag: Any) -> Lattice:
         """Rectangular lattice with half-periods `omega1` > 0 and ``1j*omega3_imag``."""
         for name, value in (("omega1", omega1), ("omega3_imag", omega3_imag)):
-            value = _as_half_period(name, value)
+            value = _checked(name, value)
             if not _is_tensor(value) and not (value.imag == 0 and value.real > 0):
                 raise LatticeError(f"{name} must be a positive real number, got {value!r}")
         return cls(omega1, omega3_imag * 1j)
@@ -186,13 +194,17 @@ class Lattice:
         return object.__hash__(self) if self._exact is None else hash(self._exact)
 
     def __repr__(self) -> str:
-        return f"Lattice(omega1={self._omega1!r}, omega3={self._omega3!r})"
+        shown = f"Lattice(omega1={self._omega1!r}, omega3={self._omega3!r})"
+        if self._exact is None or self._shows_all_digits():
+            return shown
+        # Made from tau, by reduction or of fractions: the doubles shown are rounded.
+        return f"<{shown}, rounded>"
+
+    def _shows_all_digits(self) -> bool:
+        return self._exact == (exact_complex(self._omega1), exact_complex(self._omega3))
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        if self._exact is None or (complex(self._exact[0]), complex(self._exact[1])) != (
-            self._omega1,
-            self._omega3,
-        ):
+        if self._exact is None or self._shows_all_digits():
             return (Lattice, (self._omega1, self._omega3))
         return (Lattice._from_exact, self._exact)
 
@@ -202,15 +214,35 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "requires_grad")
 
 
-def _as_half_period(name: str, value: Any) -> Any:
-    """Normalise Python and NumPy numbers to complex; leave mpmath numbers and tensors alone."""
+def _checked(name: str, value: Any) -> Any:
+    """Let numbers and tensors pass; a zero-dimensional array counts as the number in it."""
     if _is_tensor(value):
         return value
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()  # a NumPy scalar or zero-dimensional array
+    if getattr(value, "shape", None) == () and not isinstance(value, numbers.Complex):
+        value = value[()]
     if isinstance(value, bool) or not isinstance(value, numbers.Complex):
         raise LatticeError(f"{name} must be a number or a torch tensor, got {value!r}")
-    return value if hasattr(value, "context") else complex(value)
+    return value
+
+
+def _as_shown(name: str, value: Any) -> Any:
+    """The half-period as users see it: a double, rounded if need be, or the mpmath number."""
+    if _is_tensor(value) or hasattr(value, "context"):
+        return value
+    shown = _as_double(name, value)
+    if shown == 0:  # the half-period itself is not: that was refused before
+        raise LatticeError(f"{name} is below the range of doubles: {value!r:.60}")
+    return shown
+
+
+def _as_double(name: str, value: Any) -> complex:
+    try:
+        number = complex(value)
+    except OverflowError:  # of integers and fractions; mpmath's numbers become infinite
+        number = complex("inf")
+    if not cmath.isfinite(number):
+        raise LatticeError(f"{name} is beyond the range of doubles: {value!r:.60}")
+    return number
 
 
 def _exact_finite(name: str, value: Any) -> GaussianRational:

@@ -276,10 +276,14 @@ def test_copies_and_pickles_are_equal(maker: str, duplicate: Callable[[Lattice],
 
 
 @every_maker
-def test_repr_evaluates_to_an_equal_lattice(maker: str) -> None:
+def test_repr_evaluates_to_an_equal_lattice_or_says_that_it_is_rounded(maker: str) -> None:
     names = {"Lattice": Lattice, "mpf": mpmath.mpf, "mpc": mpmath.mpc, "Fraction": Fraction}
     lattice = EVERY_MAKER[maker]()
-    assert eval(repr(lattice), names) == lattice
+    if repr(lattice).startswith("<"):
+        assert repr(lattice).endswith(", rounded>")
+        assert Lattice(complex(lattice.omega1), complex(lattice.omega3)) != lattice
+    else:
+        assert eval(repr(lattice), names) == lattice
 
 
 def test_mpmath_numbers_are_kept_to_the_last_bit() -> None:
@@ -408,13 +412,13 @@ def test_extreme_lattices_reduce_exactly(lattice: Lattice) -> None:
 # --- Refusals ------------------------------------------------------------------------------
 
 BAD_HALF_PERIODS: dict[str, tuple[tuple[Any, Any], list[str]]] = {
-    "collinear": ((1, 2), ["1+0j", "2+0j"]),
+    "collinear": ((1, 2), ["omega1=1,", "omega3=2"]),
     "collinear, turned": ((1 + 2j, -2 - 4j), ["1+2j", "-2-4j"]),
     "collinear at 1e-300": ((1e-300 + 1e-300j, 3e-300 + 3e-300j), ["1e-300", "3e-300"]),
     "collinear to the last bit": ((0.1 + 0.3j, 2 * (0.1 + 0.3j)), ["0.1+0.3j", "0.2+0.6j"]),
-    "negatively oriented": ((1, 0.5 - 2j), ["1+0j", "0.5-2j"]),
-    "zero omega1": ((0, 1j), ["omega1", "0j"]),
-    "zero omega3": ((1, 0.0), ["omega3", "0j"]),
+    "negatively oriented": ((1, 0.5 - 2j), ["omega1=1,", "0.5-2j"]),
+    "zero omega1": ((0, 1j), ["omega1", "got 0"]),
+    "zero omega3": ((1, 0.0), ["omega3", "got 0.0"]),
     "zero mpf": ((mpmath.mpf(0), 1j), ["omega1", "0.0"]),
     "NaN": ((NAN, 1j), ["omega1", "nan"]),
     "NaN imaginary part": ((1, complex(1, NAN)), ["omega3", "nanj"]),
@@ -445,18 +449,18 @@ def test_what_spans_no_lattice_is_refused_and_named(case: str) -> None:
 
 
 BAD_CONSTRUCTIONS: dict[str, tuple[Callable[[], Lattice], list[str]]] = {
-    "real tau": (lambda: Lattice.from_tau(0.5), ["tau", "0.5+0j"]),
+    "real tau": (lambda: Lattice.from_tau(0.5), ["tau", "tau=0.5"]),
     "tau below": (lambda: Lattice.from_tau(0.5 - 2j), ["tau", "0.5-2j"]),
-    "zero tau": (lambda: Lattice.from_tau(0), ["tau", "0j"]),
+    "zero tau": (lambda: Lattice.from_tau(0), ["tau", "got 0"]),
     "NaN tau": (lambda: Lattice.from_tau(complex(NAN, 1)), ["tau", "nan+1j"]),
     "string tau": (lambda: Lattice.from_tau("1j"), ["tau", "'1j'"]),
-    "zero omega1 of tau": (lambda: Lattice.from_tau(1j, omega1=0.0), ["omega1", "0j"]),
+    "zero omega1 of tau": (lambda: Lattice.from_tau(1j, omega1=0.0), ["omega1", "got 0.0"]),
     "product beyond doubles": (lambda: Lattice.from_tau(1e200j, omega1=1e200), ["1e+200"]),
     "product below doubles": (lambda: Lattice.from_tau(1e-200j, omega1=1e-200), ["1e-200"]),
-    "zero period": (lambda: Lattice.from_periods(0, 1j), ["0j"]),
+    "zero period": (lambda: Lattice.from_periods(0, 1j), ["got 0"]),
     "infinite period": (lambda: Lattice.from_periods(1, complex(0, INF)), ["inf"]),
     "bool period": (lambda: Lattice.from_periods(True, 1j), ["period1", "True"]),
-    "flat rectangle": (lambda: Lattice.rectangular(1, 0), ["omega3_imag", "0j"]),
+    "flat rectangle": (lambda: Lattice.rectangular(1, 0), ["omega3_imag", "got 0"]),
     "negative rectangle": (lambda: Lattice.rectangular(-1.5, 1), ["omega1", "-1.5"]),
     "negative height": (lambda: Lattice.rectangular(1, -2.5), ["omega3_imag", "-2.5"]),
     "complex rectangle": (lambda: Lattice.rectangular(1 + 2j, 1), ["omega1", "1+2j"]),

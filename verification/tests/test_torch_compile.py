@@ -21,6 +21,13 @@ from verification.judge import load_contracts  # noqa: E402
 from verification.tests.torch_devices import every_device  # noqa: E402
 from wefpe_core import Lattice, get_backend  # noqa: E402
 
+# Both come from inside torch's compiler: it reads .grad of inputs that are no leaves, and one of
+# its modules still uses TorchScript.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning"),
+]
+
 BACKEND = get_backend("torch")
 OMEGAS = (1.0 - 0.25j, 0.5 + 1.5j)
 NUMBERS = Lattice(*OMEGAS)
@@ -85,8 +92,15 @@ def test_user_code_with_a_lattice_of_numbers_is_one_graph(function, device):
     assert_identical(compiled(lambda z: f(z, NUMBERS))(z), f(z, NUMBERS))
 
 
+# Roots and quasi-periods take the way of the invariants, which is traced in any case.
 @every_device
-@pytest.mark.parametrize("function", OF_POINTS)
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("roots", "quasi_periods") else name
+        for name in OF_POINTS
+    ],
+)
 def test_user_code_with_a_lattice_of_tensors_is_one_graph_with_gradients(function, device):
     def f(z, omega1, omega3):
         return OF_POINTS[function](z, Lattice(omega1, omega3))
@@ -206,8 +220,8 @@ def test_a_single_point_and_no_point_are_served(counter, device):
     for shape in ((5,), (), (1,), (1, 1), (0,), (2, 0)):
         z = torch.full(shape, 0.5 + 0.25j, dtype=torch.complex128, device=device)
         assert_identical(backend.green(z, NUMBERS), BACKEND.green(z, NUMBERS))
-    # torch distinguishes the sizes 0 and 1, and a scalar's strides; nothing else may add one.
-    assert counter.frame_count <= 4
+    # torch makes graphs of their own for the sizes 0 and 1; no other shape may.
+    assert counter.frame_count <= 3
 
 
 @every_device
