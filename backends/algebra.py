@@ -45,7 +45,7 @@ def _modulus(ops: ArrayOps, x: Pair) -> Any:
 
 
 def lattice_sum(
-    z: Pair, omega1: Pair, omega3: Pair, m: Any, origin: Any, n_max: int
+    ops: ArrayOps, z: Pair, omega1: Pair, omega3: Pair, m: Any, origin: Any, n_max: int
 ) -> tuple[Pair, Pair]:
     """The truncated defining series, one row of the lattice at a time.
 
@@ -65,7 +65,9 @@ def lattice_sum(
         wp_im = wp_im + (square.im - counter.im).sum(-1)
         dp_re = dp_re - 2.0 * cube.re.sum(-1)
         dp_im = dp_im - 2.0 * cube.im.sum(-1)
-    return Pair(wp_re, wp_im), Pair(dp_re, dp_im)
+    sums = (Pair(wp_re, wp_im), Pair(dp_re, dp_im))
+    wp, wp_prime = (ops.infinity_where_overflowed(value, z) for value in sums)
+    return wp, wp_prime
 
 
 def carlson_rf(ops: ArrayOps, x: Pair, y: Pair, z: Pair, steps: int) -> Pair:
@@ -139,11 +141,10 @@ def _smaller(ops: ArrayOps, x: Any, y: Any) -> Any:
 
 def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision) -> Pair:
     """The solution of wp(z) = w in the upper half of the cell around 0 (see AbstractBackend)."""
-    # R_F is homogeneous of degree -1/2: dividing by |w| keeps its squares in range.
+    # R_F is homogeneous of degree -1/2: dividing by about |w| keeps its squares in range.
     re, im = ops.constant(w.re), ops.constant(w.im)
-    size = 1.0 + (re * ops.sign_of(re) + im * ops.sign_of(im))
-    unit = c.wp_scale.reciprocal()
-    scaled = w.scale(1.0 / size) * unit
+    size = 1.0 + (0.25 * (re * ops.sign_of(re)) + 0.25 * (im * ops.sign_of(im)))
+    scaled = Pair(w.re / size, w.im / size) * c.wp_scale.reciprocal()
     from_e1, from_e3 = (scaled - c.roots[k].scale(1.0 / size) for k in (0, 2))
     # Not w - e2: on a tall lattice e2 and e3 round to the same number, but their gap is known.
     from_e2 = from_e3 - c.root_gap.scale(1.0 / size)

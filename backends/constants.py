@@ -93,6 +93,7 @@ class SeriesConstants(NamedTuple):
     column: Pair  # and column.re*x + column.im*y along period1
     tau: Pair
     pi_over_period: Pair
+    pi_over_period_low: Pair  # what rounding took from it
     period_over_pi: Pair
     wp_scale: Pair  # (pi/a)^2
     wp_prime_scale: Pair  # -2 (pi/a)^3
@@ -167,7 +168,12 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
             return tuple(rounded(item) for item in value)
         return Pair(to_format(value.re), to_format(value.im))
 
+    pi_over_period = values["pi_over_period"]
+    low = pi_over_period - ExtendedComplex.of(
+        complex(to_format(pi_over_period.re), to_format(pi_over_period.im))
+    )
     return SeriesConstants(
+        pi_over_period_low=rounded(low),
         period1_re=split_decimal(a.re, precision),
         period1_im=split_decimal(a.im, precision),
         period3_re=split_decimal(known.period3.re, precision),

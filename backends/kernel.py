@@ -56,7 +56,8 @@ class FoldedArgument(NamedTuple):
 
 
 def fold(ops: ArrayOps, offset: Pair, c: SeriesConstants, precision: Precision) -> FoldedArgument:
-    v = c.pi_over_period * offset
+    # In two parts: an error of pi/a would enter wp' near the pole three times.
+    v = c.pi_over_period * offset + c.pi_over_period_low * offset
     sign = ops.sign_of(v.im)
     v = Pair(v.re * sign, v.im * sign)
     sin, cos = ops.sin(v.re), ops.cos(v.re)
@@ -234,7 +235,11 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
     exponent = exponent.shift(f.v.im)
     m_odd, n_odd = _parity(ops, m), _parity(ops, n)
     sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
-    value = c.period_over_pi * (theta_quotient(f, c) * pair_exp(ops, exponent)).scale(sign)
+    theta = theta_quotient(f, c)
+    value = c.period_over_pi * (theta * pair_exp(ops, exponent)).scale(sign)
+    # Zero at every lattice point, also where the exponential before it has overflowed.
+    is_zero = (theta.re == 0.0) & (theta.im == 0.0)
+    value = Pair(ops.where(is_zero, 0.0, value.re), ops.where(is_zero, 0.0, value.im))
     return ops.infinity_where_overflowed(value, offset)
 
 

@@ -122,7 +122,7 @@ class NumpyBackend(AbstractBackend):
 
         def rows(ops: NumpyOps, z: Pair, c: SeriesConstants, precision: Precision) -> Any:
             m = np.arange(-m_max, m_max + 1, dtype=precision.name)
-            return algebra.lattice_sum(z, omega1, omega3, m, ops.as_weight(m == 0), n_max)
+            return algebra.lattice_sum(ops, z, omega1, omega3, m, ops.as_weight(m == 0), n_max)
 
         # One row of the lattice is held at a time, for every point of the block.
         block = max(1, BLOCK // (2 * m_max + 1))
@@ -143,7 +143,11 @@ class NumpyBackend(AbstractBackend):
 
 def as_supported(z: Any) -> npt.NDArray[Any]:
     """`z` as an array of a dtype that can be evaluated; InputTypeError names what cannot."""
-    array = np.asarray(z)
+    try:
+        array = np.asarray(z)
+    except ValueError as error:  # a ragged sequence
+        raise InputTypeError(f"cannot make an array of {z!r:.80}: {error}") from error
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind in "iu":
         return array.astype(np.float64)

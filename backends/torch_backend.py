@@ -115,7 +115,8 @@ class TorchBackend(AbstractBackend):
         m = torch.arange(-m_max, m_max + 1, dtype=dtype, device=device)
         omega1, omega3 = _half_periods(lattice, x)
         with _no_autocast(device):
-            sums = algebra.lattice_sum(x, omega1, omega3, m, (m == 0).to(dtype), n_max)
+            origin = (m == 0).to(dtype)
+            sums = algebra.lattice_sum(TorchOps(dtype), x, omega1, omega3, m, origin, n_max)
         wp, wp_prime = (as_complex(value) for value in sums)
         return wp, wp_prime
 

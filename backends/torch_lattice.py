@@ -119,7 +119,9 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     )
     values = series_constants(pi_over_period, tau, nome, math.pi, precision)
     area = a.re * b.im - a.im * b.re
+    nothing = torch.zeros_like(area)
     return SeriesConstants(
+        pi_over_period_low=Pair(nothing, nothing),
         period1_re=basis.period1[0],
         period1_im=basis.period1[1],
         period3_re=basis.period3[0],

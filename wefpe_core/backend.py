@@ -17,8 +17,9 @@ class AbstractBackend(ABC):
     r"""Weierstrass functions on a `Lattice`, for arguments of the backend's own kind.
 
     Shapes broadcast, scalars give scalars, precision and device follow ``z``. At a lattice
-    point (and where a value overflows) :math:`\wp` and :math:`\wp'` are complex infinity,
-    written ``inf+nanj`` in arrays. NaN or infinite ``z`` gives NaN there and nowhere else.
+    point :math:`\wp` and :math:`\wp'` are complex infinity, written ``inf+nanj`` in arrays; so
+    they are where the value, or the value for a lattice with period of ordinary size, overflows.
+    NaN or infinite ``z`` gives NaN there and nowhere else.
     """
 
     name: ClassVar[str]
