@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Verdict:
 
     @property
     def passes(self) -> bool:
-        # Written so that NaN, which compares false with everything, fails.
+        # NaN compares false with everything, and so fails.
         return self.largest <= self.ceiling and (
             self.p999_ceiling is None or self.p999 <= self.p999_ceiling
         )
@@ -59,8 +60,9 @@ def judge(rows: Iterable[Row], contracts: dict[str, Any]) -> list[Verdict]:
                 function=function,
                 region=region,
                 count=errors.size,
-                largest=float(errors.max()),
-                p999=float(np.quantile(errors, 0.999)),
+                largest=max(row.worst for row in pooled),
+                # A value that occurs, not an interpolated one: infinities have no mean.
+                p999=float(np.sort(errors)[math.ceil(0.999 * errors.size) - 1]),
                 ceiling=contract["largest"],
                 p999_ceiling=contract.get("p999"),
                 worst=max(pooled, key=lambda row: row.worst),

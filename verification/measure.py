@@ -34,7 +34,8 @@ class Row:
 
     @property
     def worst(self) -> float:
-        return float(self.errors.max())
+        """The largest error; NaN is worse than any number."""
+        return float("inf") if np.isnan(self.errors).any() else float(self.errors.max())
 
 
 @cache

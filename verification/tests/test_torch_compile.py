@@ -7,7 +7,7 @@ slow generate machine code, which takes half a minute for each function.
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -94,15 +94,19 @@ def test_user_code_with_a_lattice_of_numbers_is_one_graph(function, device):
     assert_identical(compiled(lambda z: f(z, NUMBERS))(z), f(z, NUMBERS))
 
 
-# Roots and quasi-periods take the way of the invariants, which is traced in any case.
+# Tracing the constants of a lattice of tensors takes most of the time, and is the same for all
+# functions. Those with a short way from there, traced above on numbers, are marked slow.
+SHORT = ("zeta", "sigma", "roots", "quasi_periods")
+
+
+def some_are_slow(functions: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in SHORT else name for name in functions
+    ]
+
+
 @every_device
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(name, marks=pytest.mark.slow) if name in ("roots", "quasi_periods") else name
-        for name in OF_POINTS
-    ],
-)
+@pytest.mark.parametrize("function", some_are_slow(OF_POINTS))
 def test_user_code_with_a_lattice_of_tensors_is_one_graph_with_gradients(function, device):
     def f(z, omega1, omega3):
         return OF_POINTS[function](z, Lattice(omega1, omega3))
@@ -371,7 +375,7 @@ def test_an_exported_module_on_a_lattice_of_numbers_agrees(function, device):
 
 
 @every_device
-@pytest.mark.parametrize("function", KERNEL_FUNCTIONS)
+@pytest.mark.parametrize("function", some_are_slow(KERNEL_FUNCTIONS))
 def test_an_exported_module_on_a_lattice_of_tensors_agrees(function, device):
     # In single precision the series are shorter, and so is the time to trace them.
     z, omegas = some_points(device, dtype=torch.complex64), half_periods(device, torch.complex64)
