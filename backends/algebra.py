@@ -33,7 +33,7 @@ def add_points(
     dp = slope * (p1 - p) - dp1
     # Opposite points have no slope: their sum is the lattice point. NaN stays NaN.
     finite_if_inputs_are = sum((x - x for x in (p1, dp1, p2, dp2)), Pair(0.0, 0.0))
-    p, dp = (ops.infinity_where_overflowed(value, finite_if_inputs_are) for value in (p, dp))
+    p, dp = (ops.with_infinities(value, finite_if_inputs_are) for value in (p, dp))
     for point, other in ((p1, (p2, dp2)), (p2, (p1, dp1))):
         is_neutral = ops.isinf(point.re) | ops.isinf(point.im)
         p, dp = select(ops, is_neutral, other[0], p), select(ops, is_neutral, other[1], dp)
@@ -66,7 +66,7 @@ def lattice_sum(
         dp_re = dp_re - 2.0 * cube.re.sum(-1)
         dp_im = dp_im - 2.0 * cube.im.sum(-1)
     sums = (Pair(wp_re, wp_im), Pair(dp_re, dp_im))
-    wp, wp_prime = (ops.infinity_where_overflowed(value, z) for value in sums)
+    wp, wp_prime = (ops.with_infinities(value, z) for value in sums)
     return wp, wp_prime
 
 

@@ -157,12 +157,14 @@ def wp_and_prime(
     # S^2 and S C by double angles: fewer roundings than products of S and C.
     s2 = Pair(0.5 * sin_squared * (1.0 + w_squared) - 0.25 * (d * d), 0.5 * sin_cos * d_sum)
     sc = Pair(0.5 * sin_cos * (1.0 + w_squared), 0.25 * (1.0 - 2.0 * sin_squared) * d_sum)
-    # Each anchor has its own denominator, which may vanish where the other one is in force. A 1
-    # takes its place there, or the derivative of what is not selected would be 0 times infinity.
+    # Each anchor has its own denominator, which may vanish where the other one is in force, or at
+    # the pole. A 1 takes its place there, or the derivative of what is not selected would be 0
+    # times infinity, and one point at a pole would spoil the derivative in the lattice.
     n = (s2 * rows).shift(w)
     is_half = anchor.is_half
     inverse_n = Pair(ops.where(is_half, n.re, 1.0), ops.where(is_half, n.im, 0.0)).reciprocal()
-    distance_squared = ops.where(is_half, 1.0, f.distance_squared)
+    is_pole = (f.distance_squared == 0.0) & ~is_half
+    distance_squared = ops.where(is_half | is_pole, 1.0, f.distance_squared)
     # Anchor at a half-period: everything over N.
     half_ratio = s2 * inverse_n
     half_slope = (sc.scale(w) + s2.square() * slopes) * inverse_n.square()
@@ -177,8 +179,8 @@ def wp_and_prime(
     wp = c.wp_scale * (anchor.root + anchor.root_product * ratio)
     wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign)
     return (
-        ops.infinity_where_overflowed(wp, offset),
-        ops.infinity_where_overflowed(wp_prime, offset),
+        ops.with_infinities(wp, offset, is_pole),
+        ops.with_infinities(wp_prime, offset, is_pole),
     )
 
 
@@ -198,13 +200,11 @@ def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pa
     divided = tuple(value / (k + 1.0) for k, value in enumerate(c.lambert))
     rows = f.a / (1.0 - f.a) - f.b / (1.0 - f.b)
     rest = power_series(divided, f.a) - power_series(divided, f.b)
-    odd = (
-        f.cotangent_over(f.distance_squared)
-        - c.minus_third_e2 * f.v
-        - 2.0 * (rows + rest).times_i()
-    )
+    is_pole = f.distance_squared == 0.0
+    cotangent = f.cotangent_over(ops.where(is_pole, 1.0, f.distance_squared))
+    odd = cotangent - c.minus_third_e2 * f.v - 2.0 * (rows + rest).times_i()
     value = c.pi_over_period * odd.scale(f.sign) + quasi_period(cell, c)
-    return ops.infinity_where_overflowed(value, offset)
+    return ops.with_infinities(value, offset, is_pole)
 
 
 def quasi_period(cell: CellPosition, c: SeriesConstants) -> Pair:
@@ -240,7 +240,7 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
     # Zero at every lattice point, also where the exponential before it has overflowed.
     is_zero = (theta.re == 0.0) & (theta.im == 0.0)
     value = Pair(ops.where(is_zero, 0.0, value.re), ops.where(is_zero, 0.0, value.im))
-    return ops.infinity_where_overflowed(value, offset)
+    return ops.with_infinities(value, offset)
 
 
 def _parity(ops: ArrayOps, n: Any) -> Any:
@@ -255,10 +255,9 @@ def green(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> A
     cell = locate(ops, z, c, precision)
     f = fold(ops, offset_from(ops, z, cell.m, cell.n, c, precision), c, precision)
     theta = theta_quotient(f, c)
+    is_pole = (theta.re == 0.0) & (theta.im == 0.0)
+    modulus = ops.hypot(ops.where(is_pole, 1.0, theta.re), theta.im)
     height = f.v.im
     # The quotient carries e^(-Im v); the quadratic term would cancel against it far out.
-    return (
-        -ops.log(ops.hypot(theta.re, theta.im))
-        - c.log_period_over_pi
-        - height * (1.0 - height / c.pi_im_tau)
-    )
+    value = -ops.log(modulus) - c.log_period_over_pi - height * (1.0 - height / c.pi_im_tau)
+    return ops.where(is_pole, float("inf"), value)

@@ -63,8 +63,10 @@ class NumpyOps:
         inside = np.abs(x) <= limit
         return x if inside.all() else self.where(inside, x, np.nan)
 
-    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
+    def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
         finite = np.isfinite(value.re) & np.isfinite(value.im)
+        if is_pole is not None:
+            finite &= ~is_pole
         if finite.all():
             return value
         overflowed = ~finite & np.isfinite(offset.re)

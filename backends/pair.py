@@ -38,8 +38,8 @@ class ArrayOps(Protocol):
     def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
         """`value`, differentiated as if it were the result of `model`."""
 
-    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
-        """Complex infinity, ``inf+nanj``, where `value` is not finite though `offset` is."""
+    def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
+        """Put ``inf+nanj`` at poles and where `value` is not finite though `offset` is."""
 
     def within(self, x: Any, limit: float) -> Any:
         """`x` where its modulus is at most `limit`, NaN elsewhere."""

@@ -98,7 +98,9 @@ class TorchBackend(AbstractBackend):
         known = _known_values(lattice)
 
         def tensors(values: tuple[complex, ...]) -> Any:
-            return tuple(torch.tensor(value, dtype=torch.complex128) for value in values)
+            return tuple(
+                torch.tensor(value, dtype=torch.complex128, device="cpu") for value in values
+            )
 
         return ModularValues(*map(tensors, known))
 

@@ -62,8 +62,10 @@ class TorchOps:
     def within(self, x: Tensor, limit: float) -> Tensor:
         return torch.where(x.abs() <= limit, x, float("nan"))
 
-    def infinity_where_overflowed(self, value: Pair, offset: Pair) -> Pair:
+    def with_infinities(self, value: Pair, offset: Pair, is_pole: Tensor | None = None) -> Pair:
         finite = torch.isfinite(value.re) & torch.isfinite(value.im)
+        if is_pole is not None:
+            finite = finite & ~is_pole
         overflowed = ~finite & torch.isfinite(offset.re)
         return Pair(
             torch.where(overflowed, float("inf"), torch.where(finite, value.re, float("nan"))),

@@ -212,6 +212,24 @@ def test_a_last_bit_does_not_flip_re_tau_from_half_to_minus_half(
     assert abs(here.omega3 - there.omega3) <= 4 * 2 * U * abs(here.omega3)
 
 
+@pytest.mark.parametrize("angle", [0.1, 0.7, 1.3, 2.2, 3.0, -0.4, -1.9])
+@pytest.mark.parametrize(
+    ("g2", "g3", "re_tau"), [(0.0, 1.0, 0.5), (1.0, 0.0, 0.0)], ids=["hexagonal", "square"]
+)
+def test_symmetric_lattices_take_the_documented_basis_however_they_are_turned(
+    angle: float, g2: float, g3: float, re_tau: float
+) -> None:
+    """Six (four) half-periods are shortest: omega1 is the one farthest right, Re tau not -1/2.
+
+    Which of them is longer by rounding noise must not decide.
+    """
+    lattice = Lattice.from_invariants(g2 * cmath.exp(1j * angle), g3 * cmath.exp(1j * angle))
+    assert abs(lattice.tau.real - re_tau) <= 4 * U
+    turn = cmath.exp(1j * math.pi / 3) if re_tau else 1j
+    others = [complex(lattice.omega1) * turn**k for k in range(1, 6 if re_tau else 4)]
+    assert all(lattice.omega1.real > other.real for other in others)
+
+
 # --- A value, like a number ----------------------------------------------------------------
 
 WHOLE = Lattice(1.25, 0.5 + 1.75j)

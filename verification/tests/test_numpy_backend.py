@@ -535,12 +535,17 @@ def test_next_to_the_pole_at_0_the_plain_relative_error_is_below_2e_15(
         (1.0, 1.0000000000000002j, 2.0j),
         (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
         (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
+        # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
+        (1 / 6, 1.0j, 1.0),
+        (1 / 14, 1.0j, 1.0 + 2.0j),
+        (0.5, 1j / 6, 1.0j),
+        (1 / 6, 0.1 + 1j / 22, 1.0),
     ],
 )
 def test_a_single_precision_argument_may_lie_next_to_a_pole_by_accident(
     subject: Subject, omega1: complex, omega3: complex, z: complex
 ) -> None:
-    """The period is a double next to 2, the argument is 2: their difference is all that counts."""
+    """A multiple of a period rounds to the argument: their difference is all that counts."""
     lattice = Lattice(omega1, omega3)
     argument = np.array([z], np.complex64)
     p, dp = subject.evaluate("wp_and_prime", argument, lattice=lattice)
