@@ -14,8 +14,8 @@ from wefpe_core import available_backends
 
 # Evaluations cost the same for every example, so a deadline measures the machine only.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("dev", max_examples=50, **_COMMON)
-settings.register_profile("ci", max_examples=150, derandomize=True, **_COMMON)
+settings.register_profile("dev", max_examples=40, **_COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=10_000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
