@@ -51,21 +51,28 @@ def minus_multiples(
     for a generic z. But z may lie next to a lattice point by accident of rounding, and then
     they cancel. Half-periods are doubles, which three floats hold exactly but two do not
     (a period of 2.0000000000000004 and z = 2 in single precision), so single precision
-    compensates the second level too.
+    compensates the second and third level too.
     """
     along_a, error_a = product_and_error(m, a)
     along_b, error_b = product_and_error(n, b)
     total, small = two_sum(x, -along_b)
     total, error = two_sum(total, -along_a)
-    tiny = -(m.value * a.lowest + n.value * b.lowest)
-    for term in (error, -error_a, -error_b, -(m.value * a.low), -(n.value * b.low)):
-        if precision.half_periods_fit_two_parts:
+    terms = (error, -error_a, -error_b, -(m.value * a.low), -(n.value * b.low))
+    lowest_a, lowest_b = -(m.value * a.lowest), -(n.value * b.lowest)
+    if precision.half_periods_fit_two_parts:
+        for term in terms:
             small = small + term
-        else:
-            small, error = two_sum(small, term)
-            tiny = tiny + error
+        total, small = two_sum(total, small)
+        return total + (small + (lowest_a + lowest_b))
+    tiny, least = two_sum(lowest_a, lowest_b)
+    for term in terms:
+        small, error = two_sum(small, term)
+        tiny, error = two_sum(tiny, error)
+        least = least + error
     total, small = two_sum(total, small)
-    return total + (small + tiny)
+    small, tiny = two_sum(small, tiny)
+    total, small = two_sum(total, small)
+    return total + (small + (tiny + least))
 
 
 class CellPosition(NamedTuple):

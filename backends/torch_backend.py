@@ -145,8 +145,12 @@ class TorchBackend(AbstractBackend):
                 parts = run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
             elif self._compile:
                 table = _table(lattice, x.re.dtype, x.re.device)
-                # One dimension and contiguous parts: one compilation serves every shape.
-                flat = (x.re.reshape(-1).contiguous(), x.im.reshape(-1).contiguous())
+                # One dimension and one stride: one compilation serves every shape. (A single
+                # element with the stride of a complex number counts as contiguous; a copy has not.)
+                flat = (
+                    part.reshape(-1).clone(memory_format=torch.contiguous_format)
+                    for part in (x.re, x.im)
+                )
                 parts = _compiled(_on_table, function)(function, *flat, table)
                 parts = tuple(map_reals(part, lambda t: t.reshape(x.re.shape)) for part in parts)
             else:
@@ -217,6 +221,8 @@ def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[...
     def specialised(function: KernelFunction, *tensors: Tensor) -> Any:
         return run(function, *tensors)
 
+    # A code object of its own: torch counts (and limits) recompilations by code object.
+    specialised.__code__ = specialised.__code__.replace(co_name=function.__name__)
     # One fused loop: intermediate results stay in registers instead of passing through memory.
     return torch.compile(
         specialised, fullgraph=True, dynamic=True, options={"max_fusion_size": 1024}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cmath
+import math
 import numbers
 from typing import Any
 
@@ -240,7 +240,7 @@ def _as_double(name: str, value: Any) -> complex:
         number = complex(value)
     except OverflowError:  # of integers and fractions; mpmath's numbers become infinite
         number = complex("inf")
-    if not cmath.isfinite(number):
+    if not (math.isfinite(number.real) and math.isfinite(number.imag)):
         raise LatticeError(f"{name} is beyond the range of doubles: {value!r:.60}")
     return number
 

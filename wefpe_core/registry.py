@@ -68,16 +68,17 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
             f"unknown backend {name!r}; available: {', '.join(available_backends())}"
             + (f"; not installed: {', '.join(missing)}" if missing else "")
         )
-    return _build(name, tuple(sorted(options.items())))
+    # With their types: 1 equals True, but is not the same option.
+    return _build(name, tuple(sorted((key, type(value), value) for key, value in options.items())))
 
 
 @cache
-def _build(name: str, options: tuple[tuple[str, Any], ...]) -> AbstractBackend:
+def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend:
     backend_class = _load_builtin(name) if name in _BUILTIN else _third_party()[name].load()
     try:
-        backend = backend_class(**dict(options))
+        backend = backend_class(**{key: value for key, _, value in options})
     except TypeError as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in options)
+        given = ", ".join(f"{key}={value!r}" for key, _, value in options)
         raise InputError(f"backend {name!r} cannot be built with {given}: {error}") from error
     if not isinstance(backend, AbstractBackend):
         raise InputError(f"entry point {name!r} does not make an AbstractBackend: {backend!r}")

@@ -148,6 +148,12 @@ def test_a_lattice_of_tensors_may_be_made_in_the_graph(make, device):
     assert_identical(compiled(f)(z, t), f(z, t))
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=torch._dynamo.exc.InternalTorchDynamoError,
+    reason="the tracer hands over an object made in the same graph without its attributes; "
+    "make lattices of numbers outside compiled code",
+)
 @every_device
 def test_a_lattice_of_numbers_may_be_made_in_compiled_code(device):
     def f(z):
