@@ -16,9 +16,9 @@ from wefpe_core.errors import InputTypeError
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants
 
-# Points per block: its temporaries stay in the second-level cache, and the interpreter's
+# Points per block: its temporaries stay in the cache, and the interpreter's
 # overhead is spread over enough points.
-BLOCK = 8192
+BLOCK = 16384
 
 _PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
 _COMPLEX = {"float32": np.complex64, "float64": np.complex128}

@@ -60,8 +60,10 @@ class Timing:
 
     @property
     def is_kept(self) -> bool | None:
-        """Whether the promise is kept; None if there is none, or nothing to judge."""
-        return None if self.at_most is None or self.problem else self.ratio <= self.at_most
+        """Whether the promise is kept; None if there is none, or the work was skipped."""
+        if self.problem:
+            return False if self.problem.startswith("failed") else None
+        return None if self.at_most is None else self.ratio <= self.at_most
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,9 @@ def main(
     entries = [entry for entry in entries if options.only in entry.name]
     use_one_thread(entries)
     header = circumstances(options.points, options.repeat, options.device)
-    progress, timings = Console(stderr=True), []
+    console, progress, timings = Console(), Console(stderr=True), []
+    for key, value in header.items():
+        console.print(f"[bold]{key}[/]: {escape(value)}", highlight=False)
     for number, entry in enumerate(entries, start=1):
         note = " (compiles first, which takes up to a minute or two)" if entry.compiles else ""
         progress.print(escape(f"{number}/{len(entries)} {entry.name}{note}"), highlight=False)
@@ -278,9 +282,6 @@ def main(
         with progress.status(MEMORY):
             figures.append(measure_memory(MEMORY_FACTOR * options.points))
     timings.insert(0, yardstick_row(timings, options.points))
-    console = Console()
-    for key, value in header.items():
-        console.print(f"[bold]{key}[/]: {escape(value)}", highlight=False)
     console.print("", timing_table(timings), figure_table(figures) if figures else "")
     if options.json:
         text = json.dumps(as_json(header, timings, figures), indent=2)

@@ -58,8 +58,9 @@ def test_a_ceiling_is_kept_or_not(at_most, expected):
     assert Timing("work", 1, (4.0,), (2.0,), at_most=at_most).is_kept is expected
 
 
-def test_what_was_not_timed_is_not_judged():
+def test_skipped_work_is_not_judged_and_failed_work_is():
     assert Timing("work", at_most=2.0, problem="skipped: reason").is_kept is None
+    assert Timing("work", problem="failed: reason").is_kept is False
 
 
 def test_a_figure_has_a_floor_or_a_ceiling():
@@ -185,7 +186,8 @@ def test_a_skip_says_what_to_install(run, monkeypatch, library, install):
 
 
 def test_an_error_in_one_row_does_not_cost_the_others(run):
-    _, output = run([Entry("broken", failing), Entry("sound", work_of)])
+    code, output = run([Entry("broken", failing), Entry("sound", work_of)], "--check")
+    assert code == 1
     assert "failed: RuntimeError: [cannot] be prepared" in output
     assert "second line" not in output
     assert "64" in row_of(output, "sound")
