@@ -42,10 +42,10 @@ def product_and_error(n: SplitInteger, x: SplitReal) -> tuple[Any, Any]:
     return product, error + n.lower * x.tail
 
 
-def minus_multiples(
+def plus_multiples(
     x: Any, m: SplitInteger, a: SplitReal, n: SplitInteger, b: SplitReal, precision: Precision
 ) -> Any:
-    """``x - m*a - n*b``, summed so that only the last addition rounds.
+    """``x + m*a + n*b``, summed so that only the last addition rounds.
 
     The terms fall into levels, each smaller than the last by a rounding error. Two levels do
     for a generic z. But z may lie next to a lattice point by accident of rounding, and then
@@ -55,16 +55,15 @@ def minus_multiples(
     """
     along_a, error_a = product_and_error(m, a)
     along_b, error_b = product_and_error(n, b)
-    total, small = two_sum(x, -along_b)
-    total, error = two_sum(total, -along_a)
-    terms = (error, -error_a, -error_b, -(m.value * a.low), -(n.value * b.low))
-    lowest_a, lowest_b = -(m.value * a.lowest), -(n.value * b.lowest)
+    total, small = two_sum(x, along_b)
+    total, error = two_sum(total, along_a)
     if precision.half_periods_fit_two_parts:
-        for term in terms:
-            small = small + term
+        small = small + error + error_a + error_b
+        small = small + m.value * (a.low + a.lowest) + n.value * (b.low + b.lowest)
         total, small = two_sum(total, small)
-        return total + (small + (lowest_a + lowest_b))
-    tiny, least = two_sum(lowest_a, lowest_b)
+        return total + small
+    terms = (error, error_a, error_b, m.value * a.low, n.value * b.low)
+    tiny, least = two_sum(m.value * a.lowest, n.value * b.lowest)
     for term in terms:
         small, error = two_sum(small, term)
         tiny, error = two_sum(tiny, error)
@@ -100,10 +99,11 @@ def offset_from(
     ops: ArrayOps, z: Pair, m: Any, n: Any, c: SeriesConstants, precision: Precision
 ) -> Pair:
     """z - m*a - n*b, exact to its last bit or so however far away z is."""
-    split_m, split_n = split_integer(ops, m, precision), split_integer(ops, n, precision)
+    minus_m, minus_n = -m, -n
+    split_m, split_n = (split_integer(ops, k, precision) for k in (minus_m, minus_n))
 
     def component(x: Any, a: SplitReal, b: SplitReal) -> Any:
-        exact = minus_multiples(
+        exact = plus_multiples(
             ops.constant(x),
             split_m,
             a.mapped(ops.constant),
@@ -111,7 +111,8 @@ def offset_from(
             b.mapped(ops.constant),
             precision,
         )
-        return ops.with_derivative_of(exact, lambda: x - m * a.high - n * b.high)
+        # In the order of `plus_multiples`, so that a compiler sees it has the value already.
+        return ops.with_derivative_of(exact, lambda: (x + minus_n * b.high) + minus_m * a.high)
 
     return Pair(
         component(z.re, c.period1_re, c.period3_re), component(z.im, c.period1_im, c.period3_im)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from math import comb
 from typing import Any, NamedTuple
 
 from backends.pair import Pair
@@ -102,8 +103,12 @@ class SeriesConstants(NamedTuple):
     root_gap: Pair  # e2 - e3 over (pi/a)^2, relatively exact however tall the lattice
     root_products: tuple[Pair, Pair, Pair]  # and (e_j - e_k)(e_j - e_l)
     nome_squared: Pair
-    lambert: tuple[Pair, ...]  # k Q^k/(1-Q^k), k = 1, 2, ...
-    theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v) in powers of A and B
+    nome_fourth: Pair  # Q^2 = A B
+    # The rows of the lattice beyond the nearest, in powers of A + B, with l_k = k Q^k/(1-Q^k):
+    rows: tuple[Pair, ...]  # -E_2/3 - 4 sum l_k (A^k + B^k)
+    rows_slope: tuple[Pair, ...]  # its derivative, -4 sum k l_k (A^k - B^k)/(A - B)
+    rows_integral: tuple[Pair, ...]  # sum l_k/k (A^k - B^k)/(A - B)
+    theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v)
     eta1: Pair  # quasi-periods of the reduced basis
     eta3: Pair
     log_period_over_pi: Any  # log|a/pi|
@@ -125,7 +130,11 @@ def series_constants(
     # powers of A = Q e^(2iv) and B = Q e^(-2iv); its value at v = 0 is theta_1'(0)/(2 q^(1/4)).
     slope = 1 - 3 * q + 5 * q3 - 7 * q6
     theta = (1 - q + q3 - q6, q2 - 1 - q2 * q3, q - q2 * q2, -q3)
+    theta = tuple(coefficient / slope for coefficient in theta)
+    even = sums_of_powers(theta[1:], q2)
     eta1 = pi_over_period * pi * e2 / 6
+    lambert = lambert_coefficients(q, precision.lambert_terms)
+    rows = sums_of_powers(lambert, q2)
     return {
         "pi_over_period": pi_over_period,
         "period_over_pi": 1 / pi_over_period,
@@ -138,10 +147,36 @@ def series_constants(
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
         "nome_squared": q,
         "tau": tau,
-        "lambert": tuple(lambert_coefficients(q, precision.lambert_terms)),
-        "theta": tuple(coefficient / slope for coefficient in theta),
+        "nome_fourth": q2,
+        "rows": (e2 / -3 - 4 * rows[0], *(-4 * coefficient for coefficient in rows[1:])),
+        "rows_slope": tuple(-4 * k * coefficient for k, coefficient in enumerate(rows) if k),
+        "rows_integral": differences_of_powers([x / k for k, x in enumerate(lambert, 1)], q2),
+        "theta": (theta[0] + even[0], *even[1:]),
         "eta1": eta1,
     }
+
+
+def sums_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
+    """Coefficients, in powers of A+B, of ``sum weights[k-1] (A^k + B^k)`` where AB = `product`.
+
+    By Waring's formula for A^k + B^k.
+    """
+    coefficients = [0 * product for _ in range(len(weights) + 1)]
+    for k, weight in enumerate(weights, 1):
+        for j in range(k // 2 + 1):
+            coefficients[k - 2 * j] += k * comb(k - j, j) // (k - j) * weight
+            weight = -(weight * product)
+    return tuple(coefficients)
+
+
+def differences_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
+    """The same of ``sum weights[k-1] (A^k - B^k)/(A - B)``."""
+    coefficients = [0 * product for _ in weights]
+    for k, weight in enumerate(weights):
+        for j in range(k // 2 + 1):
+            coefficients[k - 2 * j] += comb(k - j, j) * weight
+            weight = -(weight * product)
+    return tuple(coefficients)
 
 
 @lru_cache(maxsize=512)

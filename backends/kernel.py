@@ -31,10 +31,13 @@ class FoldedArgument(NamedTuple):
     sign: Any  # +1 or -1: the fold; odd functions take it back
     sin: Any  # of Re v
     cos: Any
+    sin_squared: Any
+    sin_cos: Any
+    cos_double: Any  # of 2 Re v
     decay: Any  # W = e^(-2 Im v)
     one_minus_decay: Any  # from expm1, so relatively exact near the real axis
-    a: Pair  # A = Q e^(2iv)
-    b: Pair  # B = Q e^(-2iv)
+    total: Pair  # A + B
+    difference: Pair  # A - B
 
     @property
     def scaled_sine(self) -> Pair:
@@ -45,12 +48,12 @@ class FoldedArgument(NamedTuple):
     def distance_squared(self) -> Any:
         """|1 - e^(2iv)|^2 = (1-W)^2 + 4 W sin^2 Re v, a sum of positive terms."""
         d = self.one_minus_decay
-        return d * d + (4.0 * self.decay) * (self.sin * self.sin)
+        return d * d + (4.0 * self.decay) * self.sin_squared
 
     def cotangent_over(self, distance_squared: Any) -> Pair:
         """cot v = (4 W sin cos - i (1-W)(1+W)) / |1 - e^(2iv)|^2."""
         return Pair(
-            (4.0 * self.decay) * (self.sin * self.cos) / distance_squared,
+            (4.0 * self.decay) * self.sin_cos / distance_squared,
             -(self.one_minus_decay * (1.0 + self.decay)) / distance_squared,
         )
 
@@ -61,28 +64,34 @@ def fold(ops: ArrayOps, offset: Pair, c: SeriesConstants, precision: Precision) 
     sign = ops.sign_of(v.im)
     v = Pair(v.re * sign, v.im * sign)
     sin, cos = ops.sin(v.re), ops.cos(v.re)
-    decay = ops.exp(-2.0 * v.im)
-    turn = Pair(1.0 - 2.0 * (sin * sin), 2.0 * (sin * cos))  # e^(2i Re v)
-    q = c.nome_squared
+    exponent = -2.0 * v.im
+    decay = ops.exp(exponent)
     growth = 1.0 / (decay + precision.underflow_guard)
+    sin_squared, sin_cos = sin * sin, sin * cos
+    cos_double, sin_double = 1.0 - 2.0 * sin_squared, 2.0 * sin_cos
+    # A + B = 2 Q cos 2v and A - B = 2i Q sin 2v, by cosh and sinh of 2 Im v.
+    plus, minus = decay + growth, decay - growth
     return FoldedArgument(
         v=v,
         sign=sign,
         sin=sin,
         cos=cos,
+        sin_squared=sin_squared,
+        sin_cos=sin_cos,
+        cos_double=cos_double,
         decay=decay,
-        one_minus_decay=-ops.expm1(-2.0 * v.im),
-        a=(turn * q).scale(decay),
-        b=(turn.conjugate() * q).scale(growth),
+        one_minus_decay=-ops.expm1(exponent),
+        total=c.nome_squared * Pair(cos_double * plus, sin_double * minus),
+        difference=c.nome_squared * Pair(cos_double * minus, sin_double * plus),
     )
 
 
-def power_series(coefficients: tuple[Pair, ...], x: Pair) -> Pair:
-    """sum_k coefficients[k-1] x^k by Horner's rule."""
+def polynomial(coefficients: tuple[Pair, ...], x: Pair) -> Pair:
+    """sum_k coefficients[k] x^k by Horner's rule."""
     total = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         total = total * x + coefficient
-    return total * x
+    return total
 
 
 class Anchor(NamedTuple):
@@ -143,35 +152,34 @@ def wp_and_prime(
     anchor = choose_anchor(ops, z, c, precision)
     offset = offset_from(ops, z, anchor.m, anchor.n, c, precision)
     f = fold(ops, offset, c, precision)
-    rows_a, slope_a = _row(f.a)
-    rows_b, slope_b = _row(f.b)
-    weighted = tuple((k + 1.0) * value for k, value in enumerate(c.lambert))
-    rest = power_series(c.lambert, f.a) + power_series(c.lambert, f.b)
-    rest_slope = power_series(weighted, f.a) - power_series(weighted, f.b)
-    rows = (c.minus_third_e2 - anchor.root) - 4.0 * ((rows_a + rows_b) + rest)
-    slopes = 4.0 * ((slope_a - slope_b) + rest_slope).times_i()
+    nearest, nearest_slope = _nearest_rows(f.total, c)
+    rows = nearest + (polynomial(c.rows, f.total) - anchor.root)
+    # d(A+B)/dv = 2i (A-B), and wp' = -2 (pi/a)^3 (cot v csc^2 v + slopes).
+    slopes = f.difference * (nearest_slope + polynomial(c.rows_slope, f.total))
+    slopes = Pair(slopes.im, -slopes.re)
 
-    w, d, sin, cos = f.decay, f.one_minus_decay, f.sin, f.cos
-    sin_cos, sin_squared, w_squared = sin * cos, sin * sin, w * w
-    d_sum = d * (1.0 + w)  # 1 - W^2
+    w, d = f.decay, f.one_minus_decay
+    d_sum, w_sum = d * (1.0 + w), 0.5 * (1.0 + w * w)  # 1 - W^2, (1 + W^2)/2
     # S^2 and S C by double angles: fewer roundings than products of S and C.
-    s2 = Pair(0.5 * sin_squared * (1.0 + w_squared) - 0.25 * (d * d), 0.5 * sin_cos * d_sum)
-    sc = Pair(0.5 * sin_cos * (1.0 + w_squared), 0.25 * (1.0 - 2.0 * sin_squared) * d_sum)
+    s2 = Pair(f.sin_squared * w_sum - 0.25 * (d * d), 0.5 * f.sin_cos * d_sum)
+    sc = Pair(f.sin_cos * w_sum, 0.25 * f.cos_double * d_sum)
     # Each anchor has its own denominator, which may vanish where the other one is in force, or at
     # the pole. A 1 takes its place there, or the derivative of what is not selected would be 0
     # times infinity, and one point at a pole would spoil the derivative in the lattice.
     n = (s2 * rows).shift(w)
     is_half = anchor.is_half
-    inverse_n = Pair(ops.where(is_half, n.re, 1.0), ops.where(is_half, n.im, 0.0)).reciprocal()
-    is_pole = (f.distance_squared == 0.0) & ~is_half
-    distance_squared = ops.where(is_half | is_pole, 1.0, f.distance_squared)
+    inverse_n = Pair(
+        ops.where_needed(is_half, n.re, 1.0), ops.where_needed(is_half, n.im, 0.0)
+    ).reciprocal()
+    distance_squared = f.distance_squared
+    is_pole = (distance_squared == 0.0) & ~is_half
+    distance_squared = ops.where_needed(~(is_half | is_pole), distance_squared, 1.0)
     # Anchor at a half-period: everything over N.
     half_ratio = s2 * inverse_n
     half_slope = (sc.scale(w) + s2.square() * slopes) * inverse_n.square()
     # Anchor at a lattice point: the pole itself.
     cotangent = f.cotangent_over(distance_squared)
-    direction = s2.conjugate().scale(4.0 / distance_squared)
-    steep = direction.scale(4.0 * w / distance_squared)
+    steep = s2.conjugate().scale(4.0 / distance_squared).scale(4.0 * w / distance_squared)
     cosecant_squared = select(ops, f.v.im < _LOW, cotangent.square() + 1.0, steep)
 
     ratio = select(ops, is_half, half_ratio, cosecant_squared + rows)
@@ -184,12 +192,21 @@ def wp_and_prime(
     )
 
 
-def _row(x: Pair) -> tuple[Pair, Pair]:
-    """x/(1-x)^2 and x(1+x)/(1-x)^3: a whole row of the lattice, and its slope."""
-    difference = 1.0 - x
-    inverse = difference.conjugate().scale(1.0 / difference.squared_modulus())
-    row = x * inverse.square()
-    return row, row * ((1.0 + x) * inverse)
+def _nearest_rows(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
+    """-4 [A/(1-A)^2 + B/(1-B)^2], two whole rows of the lattice, and its derivative in A + B.
+
+    Over the common denominator (1-A)(1-B) = 1 + Q^2 - (A+B). All is written as the leading term
+    plus a small correction, whose rounding errors hardly count.
+    """
+    one = 1.0 + c.nome_fourth
+    factor = -4.0 * one
+    denominator = one - total
+    inverse = denominator.conjugate().scale(1.0 / denominator.squared_modulus())
+    excess = (total - c.nome_fourth) * inverse  # of the inverse over 1
+    square_excess = excess * (excess + 2.0)  # of its square over 1
+    numerator = factor * total + 16.0 * c.nome_fourth
+    rows = numerator + numerator * square_excess
+    return rows, factor + (factor * square_excess + 2.0 * (rows * inverse))
 
 
 def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
@@ -197,12 +214,11 @@ def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pa
     cell = locate(ops, z, c, precision)
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     f = fold(ops, offset, c, precision)
-    divided = tuple(value / (k + 1.0) for k, value in enumerate(c.lambert))
-    rows = f.a / (1.0 - f.a) - f.b / (1.0 - f.b)
-    rest = power_series(divided, f.a) - power_series(divided, f.b)
+    rows = ((1.0 + c.nome_fourth) - f.total).reciprocal()
+    rest = polynomial(c.rows_integral, f.total)
     is_pole = f.distance_squared == 0.0
-    cotangent = f.cotangent_over(ops.where(is_pole, 1.0, f.distance_squared))
-    odd = cotangent - c.minus_third_e2 * f.v - 2.0 * (rows + rest).times_i()
+    cotangent = f.cotangent_over(ops.where_needed(~is_pole, f.distance_squared, 1.0))
+    odd = cotangent - c.minus_third_e2 * f.v - 2.0 * (f.difference * (rows + rest)).times_i()
     value = c.pi_over_period * odd.scale(f.sign) + quasi_period(cell, c)
     return ops.with_infinities(value, offset, is_pole)
 
@@ -214,11 +230,7 @@ def quasi_period(cell: CellPosition, c: SeriesConstants) -> Pair:
 
 def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Pair:
     """e^(-Im v) theta_1(v)/theta_1'(0)."""
-    constant, *powers = c.theta
-    coefficients = tuple(powers)
-    return f.scaled_sine * (
-        power_series(coefficients, f.a) + power_series(coefficients, f.b) + constant
-    )
+    return f.scaled_sine * polynomial(c.theta, f.total)
 
 
 def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:

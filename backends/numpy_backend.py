@@ -17,8 +17,9 @@ from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants
 
 # Points per block: its temporaries stay in the cache, and the interpreter's
-# overhead is spread over enough points.
-BLOCK = 16384
+# overhead is spread over enough points. (Not a power of two: equal low address bits would make
+# the temporaries evict one another.)
+BLOCK = 12000
 
 _PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
 _COMPLEX = {"float32": np.complex64, "float64": np.complex128}
@@ -49,6 +50,9 @@ class NumpyOps:
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         return np.where(condition, x, y).astype(self._dtype, copy=False)
 
+    def where_needed(self, condition: Any, x: Any, y: Any) -> Any:
+        return x
+
     def as_weight(self, condition: Any) -> Any:
         return condition.astype(self._dtype)
 
@@ -64,11 +68,9 @@ class NumpyOps:
         return x if inside.all() else self.where(inside, x, np.nan)
 
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
-        finite = np.isfinite(value.re) & np.isfinite(value.im)
-        if is_pole is not None:
-            finite &= ~is_pole
-        if finite.all():
+        if np.isfinite(value.re + value.im).all():  # almost always
             return value
+        finite = np.isfinite(value.re) & np.isfinite(value.im)
         overflowed = ~finite & np.isfinite(offset.re)
         return Pair(
             self.where(overflowed, np.inf, self.where(finite, value.re, np.nan)),

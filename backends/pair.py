@@ -30,6 +30,9 @@ class ArrayOps(Protocol):
         """1.0 where the condition holds, 0.0 elsewhere."""
 
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
+    def where_needed(self, condition: Any, x: Any, y: Any) -> Any:
+        """`where`, if values that nobody selects can do harm (to derivatives); or just `x`."""
+
     def isfinite(self, x: Any) -> Any: ...
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:
@@ -71,6 +74,10 @@ class Pair:
 
     def __mul__(self, other: Any) -> Pair:
         if isinstance(other, Pair):
+            if _is_zero(other.im):
+                return self.scale(other.re)
+            if _is_zero(self.im):
+                return other.scale(self.re)
             return Pair(
                 self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
             )
@@ -121,6 +128,11 @@ class Pair:
     def square(self) -> Pair:
         # (x-y)(x+y) keeps the relative accuracy that x*x - y*y loses near the diagonals.
         return Pair((self.re - self.im) * (self.re + self.im), 2.0 * (self.re * self.im))
+
+
+def _is_zero(part: Any) -> bool:
+    """Whether a part of a constant is nothing to compute with, as in lattices with real periods."""
+    return isinstance(part, float) and part == 0.0
 
 
 def select(ops: ArrayOps, condition: Any, first: Pair, second: Pair) -> Pair:

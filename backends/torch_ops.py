@@ -30,7 +30,6 @@ class TorchOps:
     """`backends.pair.ArrayOps` on torch tensors of one real dtype."""
 
     exp = staticmethod(torch.exp)
-    expm1 = staticmethod(torch.expm1)
     sin = staticmethod(torch.sin)
     cos = staticmethod(torch.cos)
     log = staticmethod(torch.log)
@@ -43,11 +42,17 @@ class TorchOps:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
+    def expm1(self, x: Tensor) -> Tensor:
+        # Not torch.expm1: compiled for a CPU it becomes exp(x) - 1, without a correct digit near 0.
+        return torch.tanh(0.5 * x) * (1.0 + torch.exp(x))
+
     def sign_of(self, x: Tensor) -> Tensor:
         return torch.copysign(torch.ones_like(x), x.detach())
 
     def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
         return torch.where(condition, x, y)
+
+    where_needed = where
 
     def as_weight(self, condition: Tensor) -> Tensor:
         return condition.to(self._dtype)
