@@ -40,7 +40,7 @@ def html_page(title: str, sections: Iterable[Section], note: str = "") -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
-        f'<body><h1>{escape(title)}</h1>\n<p class="note">{escape(note)}</p>\n{body}\n</body></html>\n'
+        f"<body><h1>{escape(title)}</h1>\n{html_paragraph(note)}\n{body}\n</body></html>\n"
     )
 
 
@@ -62,11 +62,8 @@ def html_table(
 
 
 def _cell(text: str) -> str:
-    if _is_number(text):
-        kind = ' class="number"'
-    else:
-        kind = ' class="code"' if "fromhex" in text else ""
-    return f"<td{kind}>{escape(text)}</td>"
+    kind = "number" if _is_number(text) else "code" if "fromhex" in text else "text"
+    return f'<td class="{kind}">{escape(text)}</td>'
 
 
 def _is_number(text: str) -> bool:
