@@ -1,8 +1,8 @@
 """Argument reduction: where in which cell a point lies, exactly, for arrays of any library.
 
 The offset from a lattice point is what all functions are computed from, so it must be right to
-its last bit: sums are compensated and products exact, without relying on (or being
-spoilt by) a fused multiply-add.
+its last bit: sums are compensated and products exact, so that no compiler's fused multiply-add
+can spoil them.
 """
 
 from __future__ import annotations
@@ -20,51 +20,31 @@ def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
     return total, (a - (total - b_rounded)) + (b - b_rounded)
 
 
-class SplitInteger(NamedTuple):
-    """An integer-valued array and its two halves, for exact products with a `SplitReal`."""
-
-    value: Any
-    upper: Any
-    lower: Any
-
-
-def split_integer(ops: ArrayOps, n: Any, precision: Precision) -> SplitInteger:
-    upper = ops.rint(n * (1.0 / precision.split)) * precision.split
-    return SplitInteger(n, upper, n - upper)
-
-
-def product_and_error(n: SplitInteger, x: SplitReal) -> tuple[Any, Any]:
-    """n*x.high rounded, and its rounding error (Dekker); each partial product is exact."""
-    product = n.value * x.high
-    error = n.upper * x.head - product
-    error = error + n.upper * x.tail
-    error = error + n.lower * x.head
-    return product, error + n.lower * x.tail
-
-
-def plus_multiples(
-    x: Any, m: SplitInteger, a: SplitReal, n: SplitInteger, b: SplitReal, precision: Precision
-) -> Any:
+def plus_multiples(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal, precision: Precision) -> Any:
     """``x + m*a + n*b``, summed so that only the last addition rounds.
 
-    The terms fall into levels, each smaller than the last by a rounding error. Two levels do
-    for a generic z. But z may lie next to a lattice point by accident of rounding, and then
-    they cancel. Half-periods are doubles, which three floats hold exactly but two do not
-    (a period of 2.0000000000000004 and z = 2 in single precision), so single precision
+    The products with `SplitReal.parts` are exact, so it does not matter whether a compiler fuses
+    them with the additions. The terms fall into levels, each smaller than the last by a rounding
+    error. Two levels do for a generic z. But z may lie next to a lattice point by accident of
+    rounding, and then they cancel. Half-periods are doubles, which three floats hold exactly but
+    two do not (a period of 2.0000000000000004 and z = 2 in single precision), so single precision
     compensates the second and third level too.
     """
-    along_a, error_a = product_and_error(m, a)
-    along_b, error_b = product_and_error(n, b)
-    total, small = two_sum(x, along_b)
-    total, error = two_sum(total, along_a)
+    total, errors = x, []
+    for part_a, part_b in zip(a.parts, b.parts, strict=True):
+        for product in (n * part_b, m * part_a):
+            total, error = two_sum(total, product)
+            errors.append(error)
     if precision.half_periods_fit_two_parts:
-        small = small + error + error_a + error_b
-        small = small + m.value * (a.low + a.lowest) + n.value * (b.low + b.lowest)
-        total, small = two_sum(total, small)
+        small = m * (a.low + a.lowest) + n * (b.low + b.lowest)
+        for error in reversed(errors):
+            small = small + error
         return total + small
-    terms = (error, error_a, error_b, m.value * a.low, n.value * b.low)
-    tiny, least = two_sum(m.value * a.lowest, n.value * b.lowest)
-    for term in terms:
+    small, tiny = two_sum(m * a.low, n * b.low)
+    tiny, least = two_sum(tiny, m * a.lowest)
+    tiny, error = two_sum(tiny, n * b.lowest)
+    least = least + error
+    for term in errors:
         small, error = two_sum(small, term)
         tiny, error = two_sum(tiny, error)
         least = least + error
@@ -100,18 +80,16 @@ def offset_from(
 ) -> Pair:
     """z - m*a - n*b, exact to its last bit or so however far away z is."""
     minus_m, minus_n = -m, -n
-    split_m, split_n = (split_integer(ops, k, precision) for k in (minus_m, minus_n))
 
     def component(x: Any, a: SplitReal, b: SplitReal) -> Any:
         exact = plus_multiples(
             ops.constant(x),
-            split_m,
+            minus_m,
             a.mapped(ops.constant),
-            split_n,
+            minus_n,
             b.mapped(ops.constant),
             precision,
         )
-        # In the order of `plus_multiples`, so that a compiler sees it has the value already.
         return ops.with_derivative_of(exact, lambda: (x + minus_n * b.high) + minus_m * a.high)
 
     return Pair(

@@ -44,13 +44,17 @@ class Precision(NamedTuple):
     carlson_steps: int
     # Added to exp(-2 beta), which it changes only where the quotient it guards has underflowed.
     underflow_guard: float
-    # Lattice indices up to here keep the reduced argument inside (nearly) one cell.
-    index_limit: float
+    part_bits: int  # of the pieces a period is cut into
 
     @property
-    def split(self) -> float:
-        """Integers are cut into a multiple of this and a remainder for exact products."""
-        return float(2 ** (self.bits // 2))
+    def index_limit(self) -> float:
+        """Lattice indices up to here, in halves, have exact products with parts of a period."""
+        return float(2 ** (self.bits - self.part_bits - 1))
+
+    @property
+    def part_count(self) -> int:
+        # Rounded to nearest, a part leaves a rest that begins one bit further down.
+        return 1 + math.ceil((self.bits - self.part_bits) / (self.part_bits + 1))
 
     @property
     def half_periods_fit_two_parts(self) -> bool:
@@ -62,25 +66,25 @@ class Precision(NamedTuple):
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-290, 2.0**44)
-SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-32, 2.0**18)
+DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-290, part_bits=26)
+SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-32, part_bits=6)
 
 
 class SplitReal(NamedTuple):
-    """A real number as ``high + low + lowest``, and ``high = head + tail``.
+    """A real number as ``high + low + lowest``, and ``high`` as the sum of its `parts`.
 
-    `head`, `tail` and `low` have half the bits of the format, so that their products with
-    half-length integers are exact.
+    The parts are so short that their products with lattice indices are exact; `low` has half the
+    bits of the format.
     """
 
     high: Any
+    parts: tuple[Any, ...]
     low: Any
     lowest: Any
-    head: Any
-    tail: Any
 
     def mapped(self, function: Callable[[Any], Any]) -> SplitReal:
-        return SplitReal(*(function(part) for part in self))
+        parts = tuple(function(part) for part in self.parts)
+        return SplitReal(function(self.high), parts, function(self.low), function(self.lowest))
 
 
 class SeriesConstants(NamedTuple):
@@ -236,22 +240,26 @@ def rounding(precision: Precision) -> Callable[[Any], float]:
     return to_single
 
 
+def leading_bits(number: float, bits: int) -> float:
+    """`number`, rounded to so many bits."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
 def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
     """A fifty-digit number in the parts of a format."""
     to_format = rounding(precision)
 
-    def leading_half(number: float) -> float:
-        mantissa, exponent = math.frexp(number)
-        unit = 2.0 ** (precision.bits // 2)
-        return math.ldexp(round(mantissa * unit) / unit, exponent)
-
     high = to_format(value)
     if not math.isfinite(high):
         raise LatticeError(f"a period of the lattice, {value:.6g}, overflows {precision.name}")
-    low = leading_half(to_format(value - Decimal(high)))
+    parts, rest = [], high
+    for _ in range(precision.part_count):
+        parts.append(leading_bits(rest, precision.part_bits))
+        rest -= parts[-1]
+    low = leading_bits(to_format(value - Decimal(high)), precision.bits // 2)
     lowest = to_format(value - Decimal(high) - Decimal(low))
-    head = leading_half(high)
-    return SplitReal(high, low, lowest, head, high - head)
+    return SplitReal(high, tuple(parts), low, lowest)
 
 
 def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:

@@ -19,7 +19,7 @@ from wefpe_core.lattice_constants import lattice_constants
 # Points per block: its temporaries stay in the cache, and the interpreter's
 # overhead is spread over enough points. (Not a power of two: equal low address bits would make
 # the temporaries evict one another.)
-BLOCK = 12000
+BLOCK = 20000
 
 _PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
 _COMPLEX = {"float32": np.complex64, "float64": np.complex128}

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backends.argument import SplitInteger, product_and_error, split_integer, two_sum
+from backends.argument import two_sum
 from backends.constants import (
     DOUBLE,
     SINGLE,
     Precision,
     SeriesConstants,
     SplitReal,
+    leading_bits,
     series_constants,
     split_decimal,
 )
@@ -31,6 +32,34 @@ _AGM_STEPS = 10
 
 # Pi in the parts of each format; made at import, since a tracer cannot follow decimals.
 _PI = {precision.name: split_decimal(PI, precision) for precision in (SINGLE, DOUBLE)}
+
+
+class Halves(NamedTuple):
+    """A number as the sum of two with half the bits each, so that products of them are exact."""
+
+    head: Any
+    tail: Any
+
+
+def halves(x: Any, precision: Precision) -> Halves:
+    bits = precision.bits // 2
+    head = leading_bits(x, bits) if isinstance(x, float) else _leading_bits(x, bits)
+    return Halves(head, x - head)
+
+
+def _leading_bits(x: Tensor, bits: int) -> Tensor:
+    # By exponent and rounding rather than Veltkamp's products, which a fused multiply-add spoils.
+    mantissa, exponent = torch.frexp(x)
+    unit = 2.0**bits
+    return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
+
+
+def product_and_error(x: Halves, y: Halves) -> tuple[Any, Any]:
+    """The product rounded, and what that leaves out; whether a compiler fuses does not matter."""
+    total, error1 = two_sum(x.head * y.head, x.head * y.tail)
+    total, error2 = two_sum(total, x.tail * y.head)
+    total, error3 = two_sum(total, x.tail * y.tail)
+    return total, (error1 + error2) + error3
 
 
 class ReducedBasis(NamedTuple):
@@ -82,27 +111,22 @@ def _combination(
     ops: TorchOps, p: Tensor, x: Tensor, q: Tensor, y: Tensor, precision: Precision
 ) -> SplitReal:
     """p*x + q*y for integers p, q, in two parts of working precision."""
-    x_parts = _split(ops.constant(x), precision)
-    y_parts = _split(ops.constant(y), precision)
-    first, error1 = product_and_error(split_integer(ops, p, precision), x_parts)
-    second, error2 = product_and_error(split_integer(ops, q, precision), y_parts)
+    (first, error1), (second, error2) = (
+        product_and_error(halves(k, precision), halves(ops.constant(w), precision))
+        for k, w in ((p, x), (q, y))
+    )
     total, error = two_sum(first, second)
     high, low = two_sum(total, error + (error1 + error2))
-    parts = _split(high, precision)
-    return parts._replace(
+    parts, rest = [], high
+    for _ in range(precision.part_count):
+        parts.append(_leading_bits(rest, precision.part_bits))
+        rest = rest - parts[-1]
+    return SplitReal(
         high=ops.with_derivative_of(high, lambda: p * x + q * y),
+        parts=tuple(parts),
         low=torch.zeros_like(high),
         lowest=low,
     )
-
-
-def _split(x: Tensor, precision: Precision) -> SplitReal:
-    # By exponent and rounding rather than Veltkamp's products, which a fused multiply-add spoils.
-    mantissa, exponent = torch.frexp(x)
-    unit = precision.split
-    head = torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
-    zero = torch.zeros_like(x)
-    return SplitReal(x, zero, zero, head, x - head)
 
 
 def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> SeriesConstants:
@@ -113,7 +137,7 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     pi = _PI[precision.name]
     pi_over_period = Pair(pi.high, 0.0) / a
     # One correction each: rounding errors of tau and pi/a would reach every value.
-    zero = SplitReal(0.0, 0.0, 0.0, 0.0, 0.0)
+    zero = SplitReal(0.0, (), 0.0, 0.0)
     pi_over_period = pi_over_period + _quotient_error(
         ops, pi_over_period, (pi, zero), basis.period1, precision
     )
@@ -149,18 +173,12 @@ def _tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> t
 
     def product_error(x: Tensor, x_error: Tensor) -> Tensor:
         """pi times the exact value, minus what math.pi * x was rounded to."""
-        _, rounding = product_and_error(_as_integer(x, precision), pi)
-        return rounding + x * pi.low + pi.high * x_error
+        product, rounding = product_and_error(halves(x, precision), halves(pi.high, precision))
+        return (product - math.pi * x) + rounding + x * pi.low + pi.high * x_error
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
     return tau, nome * (1.0 + correction)
-
-
-def _as_integer(x: Tensor, precision: Precision) -> SplitInteger:
-    """Any number in the two halves that make products exact."""
-    parts = _split(x, precision)
-    return SplitInteger(x, parts.head, parts.tail)
 
 
 def _quotient_error(
@@ -173,14 +191,17 @@ def _quotient_error(
     """numerator/denominator - quotient, from the exactly computed remainder; a constant."""
     a = tuple(part.mapped(ops.constant) for part in denominator)
     n = tuple(part.mapped(ops.constant) for part in numerator)
-    q_re, q_im = (_as_integer(ops.constant(q), precision) for q in (quotient.re, quotient.im))
+    q_re, q_im = ops.constant(quotient.re), ops.constant(quotient.im)
 
     def remainder(n: SplitReal, first: Any, second: Any, sign: float) -> Any:
         """n - first + sign*second, where first and second are products of two numbers."""
-        (p1, e1), (p2, e2) = (product_and_error(*factors) for factors in (first, second))
+        (p1, e1), (p2, e2) = (
+            product_and_error(halves(q, precision), halves(w.high, precision))
+            for q, w in (first, second)
+        )
         total, error = two_sum(n.high, -p1)
         total, error2 = two_sum(total, sign * p2)
-        low = sum(f[0].value * f[1].lowest * s for f, s in ((first, -1.0), (second, sign)))
+        low = sum(q * (w.low + w.lowest) * s for (q, w), s in ((first, -1.0), (second, sign)))
         return total + ((error + error2) + (sign * e2 - e1) + (n.low + n.lowest + low))
 
     rest = Pair(
