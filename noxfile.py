@@ -10,16 +10,18 @@ nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 
+REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
 def install_project(session: nox.Session, *groups: str) -> None:
-    """Install the checkout in place, with torch, flint and the dependency groups named.
+    """Install the checkout in place, with torch, flint, pictures and the groups named.
 
     The constraint belongs in this very command: see constraints.txt.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
-    session.install("-c", "constraints.txt", "-e", ".[torch,flint]", *requirements)
+    session.install("-c", "constraints.txt", "-e", ".[torch,flint,report]", *requirements)
 
 
 @nox.session
@@ -33,7 +35,8 @@ def tests(session: nox.Session) -> None:
 def verify(session: nox.Session) -> None:
     """Measure every backend against the oracle and judge it; arguments go to the report."""
     install_project(session)
-    session.run("python", "-m", "verification", *session.posargs)
+    output = () if any(a.startswith("--output") for a in session.posargs) else REPORT
+    session.run("python", "-m", "verification", *output, *session.posargs)
 
 
 @nox.session(default=False)

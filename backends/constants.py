@@ -42,7 +42,8 @@ class Precision(NamedTuple):
     terms_e2: int
     nome_powers: int
     carlson_steps: int
-    # Added to exp(-2 beta), which it changes only where the quotient it guards has underflowed.
+    # Added to exp(-2 beta) before it is inverted, so that the inverse and its second derivative
+    # are finite. It counts only where what the inverse is multiplied by is below eps by far.
     underflow_guard: float
     part_bits: int  # of the pieces a period is cut into
 
@@ -66,8 +67,8 @@ class Precision(NamedTuple):
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-290, part_bits=26)
-SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-32, part_bits=6)
+DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26)
+SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6)
 
 
 class SplitReal(NamedTuple):

@@ -214,7 +214,7 @@ def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
-_COMPILER_OPTIONS = {
+_COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
     # One fused loop: intermediate results stay in registers instead of passing through memory.
     "max_fusion_size": 1024,
     # Fused multiply-adds, as on a GPU; the argument reduction is made to bear them.

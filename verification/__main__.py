@@ -1,172 +1,214 @@
-"""``python -m verification``: measure every array backend against the oracle and judge it.
+"""Measure every array backend against the oracle and judge it.
 
-Prints the accuracy rows and the laws as tables; the exit code is 0 only if every row holds.
+Prints the accuracy rows, the laws and how the oracle compares with other formulas; with --output
+also writes them as JSON, Markdown and one HTML page with pictures. The exit code is 0 if
+everything holds, 1 if something fails, 2 if the question cannot be asked.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-from collections.abc import Iterator
-from importlib.metadata import version
-from typing import Any
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-import mpmath
-import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from verification import cases, laws, oracle
-from verification.judge import Verdict, judge, load_contracts
+from verification import cases, laws, second_opinion
+from verification.functions import FUNCTIONS, points_of
+from verification.judge import (
+    Contracts,
+    DamagedFileError,
+    judge,
+    load_baselines,
+    load_contracts,
+    loose_contracts,
+    record,
+)
 from verification.measure import Row, measure
-from verification.subjects import Subject, default_subjects, torch_subject
+from verification.report import LawResidual, Report, circumstances
+from verification.subjects import (
+    ARRAY_FUNCTIONS,
+    BACKENDS,
+    DEVICES,
+    DTYPES,
+    Subject,
+    subjects_here,
+)
+from verification.terminal import print_report
 
-DTYPES = ("complex128", "complex64")
 LAW_POINTS = 200
+REQUIRABLE = ("torch", "cuda", "flint")
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m verification", description=__doc__)
-    parser.add_argument(
-        "--points",
-        type=_positive,
-        default=80,
-        help="points per lattice and region (default: 80, which pools to 1,200 per row)",
+class Size(NamedTuple):
+    """How much is measured."""
+
+    points: int  # of wp, per lattice and region; other functions get their share
+    compiled: tuple[str, ...]  # functions measured in compiled form too: a minute each
+    sample: int  # points per lattice and region where the oracle is checked
+    map_side: int  # points along a side of the error map
+
+
+SIZES = {
+    "small": Size(points=8, compiled=(), sample=1, map_side=12),
+    "default": Size(points=70, compiled=("wp_and_prime",), sample=2, map_side=32),
+    "large": Size(points=700, compiled=ARRAY_FUNCTIONS[:5], sample=20, map_side=96),
+}
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m verification",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--function",
-        action="append",
-        choices=list(oracle.REFERENCES),
-        help="measure this function only (may be repeated; default: all)",
+    add = parser.add_argument
+    add("--size", choices=SIZES, default="default", help="how many points (default: %(default)s)")
+    add("--backend", action="append", choices=BACKENDS, help="measure this backend only")
+    add("--device", action="append", choices=DEVICES, help="let torch run on this device only")
+    add("--dtype", action="append", choices=DTYPES, help="measure this dtype only")
+    add("--function", action="append", choices=FUNCTIONS, help="measure this function only")
+    add(
+        "--require",
+        type=_names,
+        default=(),
+        metavar="NAMES",
+        help=f"fail if one of these is skipped: {', '.join(REQUIRABLE)} (separated by commas)",
     )
-    parser.add_argument(
-        "--compiled",
+    add("--output", type=Path, metavar="DIR", help="write report.json, report.md and report.html")
+    add(
+        "--record",
         action="store_true",
-        help="measure the compiled torch backend too (compiling takes minutes)",
+        help="make what is measured the new baselines (in the checkout)",
     )
     return parser.parse_args(arguments)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
-    return int(text)
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in REQUIRABLE:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(REQUIRABLE)}")
+    return names
 
 
 def measure_all(
-    subjects: list[Subject], functions: list[str], count: int, contracts: dict[str, Any]
+    subjects: Sequence[Subject],
+    functions: Sequence[str],
+    dtypes: Sequence[str],
+    points: int,
+    contracts: Contracts,
 ) -> Iterator[Row]:
     """Rows of every combination that has a contract."""
     jobs = [
         (subject, dtype, function, family, region)
         for function in functions
-        for dtype in DTYPES
+        for dtype in dtypes
         for family in cases.FAMILIES
-        for region in cases.REGIONS
-        if region not in oracle.REGIONS_LEFT_OUT.get(function, ())
+        for region in FUNCTIONS[function].regions
         for subject in subjects
-        if dtype in contracts[subject.contract][oracle.VALUE_NAMES[function][0]]
+        if subject.functions is None or function in subject.functions
+        if dtype in subject.dtypes
+        if dtype in contracts[subject.contract].get(FUNCTIONS[function].values[0], ())
     ]
-    for subject, dtype, function, family, region in track(jobs, "measuring"):
+    progress = Console(stderr=True)
+    for subject, dtype, function, family, region in track(jobs, "measuring", console=progress):
         yield from measure(
-            subject, dtype=dtype, function=function, family=family, region=region, count=count
+            subject,
+            dtype=dtype,
+            function=function,
+            family=family,
+            region=region,
+            count=points_of(FUNCTIONS[function], points),
         )
 
 
-def law_residuals(subject: Subject) -> dict[str, float]:
+def law_residuals(subject: Subject, ceiling: float) -> list[LawResidual]:
     """The largest residual of each law over the dyadic lattices, in eps."""
     z, other = laws.dyadic_points(LAW_POINTS, seed=cases.SEED)
-    return {
-        law: max(
-            laws.residual_in_eps(law, subject, z, other, lattice)
-            for lattice in laws.DYADIC_LATTICES
+    return [
+        LawResidual(
+            law,
+            subject.label,
+            max(
+                laws.residual_in_eps(law, subject, z, other, lattice)
+                for lattice in laws.DYADIC_LATTICES
+            ),
+            ceiling,
         )
         for law in laws.LAWS
-    }
+    ]
 
 
-def accuracy_table(verdicts: list[Verdict]) -> Table:
-    table = Table(title="Scaled error in eps", caption=_CAPTION)
-    for heading in ("backend", "dtype", "function", "region"):
-        table.add_column(heading)
-    for heading in ("points", "p99.9", "largest", "ceiling"):
-        table.add_column(heading, justify="right")
-    table.add_column("worst in")
-    table.add_column("")
-    for v in verdicts:
-        table.add_row(
-            *(v.subject, v.dtype, v.function, v.region),
-            *(f"{v.count:,}", f"{v.p999:.2f}", f"{v.largest:.2f}", f"{v.ceiling:g}"),
-            v.worst.family,
-            "[green]holds" if v.passes else "[red bold]FAILS",
-        )
-    return table
-
-
-_CAPTION = (
-    "|got - want| / (|f| + |z_r f'| + p^-k), z_r the exact argument minus its nearest lattice "
-    "point, p the shortest period; want from mpmath at two precisions"
-)
-
-
-def laws_table(residuals: dict[str, dict[str, float]], ceiling: float) -> Table:
-    table = Table(title="Laws of DLMF 23: residual over the sum of absolute terms, in eps")
-    table.add_column("law")
-    for subject in residuals:
-        table.add_column(subject, justify="right")
-    table.add_column("ceiling", justify="right")
-    for law in laws.LAWS:
-        cells = [
-            f"{r[law]:.2f}" if r[law] <= ceiling else f"[red bold]{r[law]:.3g} FAILS"
-            for r in residuals.values()
-        ]
-        table.add_row(law, *cells, f"{ceiling:g}")
-    return table
-
-
-def describe_failure(verdict: Verdict) -> str:
-    """The worst point in numbers that paste back exactly."""
-    z, lattice = verdict.worst.worst_point, verdict.worst.worst_lattice
-    return (
-        f"{verdict.subject} {verdict.dtype} {verdict.function}, {verdict.region}: "
-        f"{verdict.largest:.3g} eps (99.9 %: {verdict.p999:.3g}) at "
-        f"z = complex(float.fromhex('{z.real.hex()}'), float.fromhex('{z.imag.hex()}')), "
-        f"{lattice!r}"
+def run(options: argparse.Namespace) -> tuple[Report, list[Row]]:
+    contracts, baselines = load_contracts(), load_baselines()
+    size = SIZES[options.size]
+    start = time.perf_counter()
+    subjects, skipped = subjects_here(
+        options.backend or BACKENDS, options.device or DEVICES, size.compiled
     )
+    functions, dtypes = options.function or list(FUNCTIONS), options.dtype or DTYPES
+    rows = list(measure_all(subjects, functions, dtypes, size.points, contracts))
+    verdicts = judge(rows, contracts, baselines)
+    ceiling = contracts["laws"]["residual"]["complex128"]["largest"]
+    lawful = [s for s in subjects if s.functions is None and s.contract == "accuracy"]
+    agreements, without = second_opinion.agreements(size.sample)
+    report = Report(
+        circumstances=circumstances(
+            size=f"{options.size}, {sum(row.errors.size for row in rows):,} values",
+            seconds=f"{time.perf_counter() - start:.0f}",
+        ),
+        verdicts=verdicts,
+        laws=[residual for subject in lawful for residual in law_residuals(subject, ceiling)],
+        agreements=agreements,
+        loose=loose_contracts(verdicts),
+        skipped=[*skipped, *without],
+        required=options.require,
+    )
+    return report, rows
 
 
-def main(arguments: list[str] | None = None) -> int:
+def prepare_output(folder: Path) -> None:
+    """Find out before the work that the results can be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / ".write-test"
+    probe.touch()
+    probe.unlink()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    contracts = load_contracts()
-    subjects, skipped = default_subjects()
-    if options.compiled and len(subjects) > 1:
-        subjects.append(torch_subject("cpu", compile=True))
-    console = Console()
-    console.print(
-        f"wefpe {version('wefpe')}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"mpmath {mpmath.__version__}, {platform.machine()} {platform.system()}"
-    )
-    for reason in skipped:
-        console.print(f"[yellow]skipped[/] {reason}")
-    functions = options.function or list(oracle.REFERENCES)
-    verdicts = judge(measure_all(subjects, functions, options.points, contracts), contracts)
-    residuals = {
-        subject.label: law_residuals(subject)
-        for subject in subjects
-        if subject.contract == "accuracy"
-    }
-    law_ceiling = contracts["laws"]["complex128"]
-    console.print(accuracy_table(verdicts))
-    console.print(laws_table(residuals, law_ceiling))
-    failed_rows = [v for v in verdicts if not v.passes]
-    failed_laws = sum(not r <= law_ceiling for table in residuals.values() for r in table.values())
-    for verdict in failed_rows:
-        console.print(f"[red]FAILS[/] {describe_failure(verdict)}", soft_wrap=True)
-    failures = len(failed_rows) + failed_laws
-    rows = len(verdicts) + sum(len(table) for table in residuals.values())
-    console.print(f"{rows - failures} of {rows} rows hold, {failures} fail")
-    return 1 if failures else 0
+    try:
+        if options.output:
+            from verification import html_report
+
+            prepare_output(options.output)
+        report, rows = run(options)
+    except DamagedFileError as error:
+        return _refuse(str(error))
+    except ImportError as error:
+        return _refuse(f"--output needs matplotlib (pip install 'wefpe[report]'): {error}")
+    except OSError as error:
+        return _refuse(f"cannot write to {options.output}: {error.strerror or error}")
+    print_report(report, Console())
+    if options.output:
+        size = SIZES[options.size]
+        html_report.write(report, rows, options.output, map_side=size.map_side)
+        print(f"written to {options.output}: report.json, report.md, report.html")
+    if options.record:
+        path = Path(__file__).with_name("baselines.json")
+        record(report.verdicts, report.circumstances, path)
+        print(f"baselines written to {path}")
+    return 1 if report.failures else 0
+
+
+def _refuse(reason: str) -> int:
+    print(f"python -m verification: {reason}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

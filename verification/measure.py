@@ -13,23 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from verification import cases, oracle
+from verification.functions import FUNCTIONS
 from verification.subjects import Subject
-from wefpe_core import Lattice, get_backend
+from wefpe_core import Lattice
 from wefpe_core.accuracy import in_eps
+
+Point = tuple[complex, ...]  # the arguments of one evaluation, without the lattice
 
 
 @dataclass
 class Row:
-    """Scaled errors, in eps, of one function in one region of one family of lattices."""
+    """Scaled errors, in eps, of one value in one region of one family of lattices."""
 
     subject: str  # backend and device, as the report names them
     dtype: str
-    function: str
+    function: str  # the value, as `Function.values` names it
     family: str
     region: str
     errors: npt.NDArray[np.float64] = field(repr=False)
-    worst_point: complex
-    worst_lattice: Lattice
+    points: list[tuple[Point, Lattice]] = field(repr=False)
     contract: str = "accuracy"
 
     @property
@@ -37,26 +39,26 @@ class Row:
         """The largest error; NaN is worse than any number."""
         return float("inf") if np.isnan(self.errors).any() else float(self.errors.max())
 
+    @property
+    def worst_place(self) -> tuple[Point, Lattice]:
+        return self.points[int(np.argmax(self.errors))]  # argmax takes NaN for the largest
+
 
 @cache
-def arguments(
+def _arguments(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> npt.NDArray[Any]:
-    """Points of the region; for the inverse, the values of wp there."""
-    z = cases.points(region, lattice, dtype, count)
-    if function != "inverse_wp":
-        return z
-    return np.asarray(get_backend("numpy").wp(z, lattice))
+    return FUNCTIONS[function].arguments(region, lattice, dtype, count)
 
 
 @cache
 def _references(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
-) -> tuple[tuple[Any, ...], ...]:
+) -> tuple[tuple[oracle.Answer, ...], ...]:
     """Computed once, whatever the number of backends measured against them."""
     return tuple(
-        oracle.REFERENCES[function](complex(z), lattice)
-        for z in arguments(function, region, lattice, dtype, count)
+        FUNCTIONS[function].reference(*map(complex, arguments), lattice)
+        for arguments in _arguments(function, region, lattice, dtype, count)
     )
 
 
@@ -64,31 +66,27 @@ def measure(
     subject: Subject, *, dtype: str, function: str, family: str, region: str, count: int
 ) -> list[Row]:
     """Evaluate `subject` on `count` points of every lattice of the family; a row per value."""
-    names = oracle.VALUE_NAMES[function]
-    errors: dict[str, list[float]] = {name: [] for name in names}
-    places: list[tuple[complex, Lattice]] = []
+    asked = FUNCTIONS[function]
+    errors: dict[str, list[float]] = {name: [] for name in asked.values}
+    points: list[tuple[Point, Lattice]] = []
     for lattice in cases.FAMILIES[family]:
-        z = arguments(function, region, lattice, dtype, count)
-        arrays = subject.evaluate(function, z, lattice=lattice)
+        arguments = _arguments(function, region, lattice, dtype, count)
+        arrays = asked.evaluate(subject, arguments, lattice)
         references = _references(function, region, lattice, dtype, count)
-        for i, point in enumerate(z):
-            places.append((complex(point), lattice))
-            for name, array, reference in zip(names, arrays, references[i], strict=True):
+        for i, numbers in enumerate(arguments):
+            points.append((tuple(map(complex, numbers)), lattice))
+            for name, array, reference in zip(asked.values, arrays, references[i], strict=True):
                 errors[name].append(in_eps(_error(array[i], reference), dtype))
-    rows = []
-    for name in names:
-        array = np.array(errors[name])
-        point, lattice = places[int(np.argmax(array))]
-        rows.append(
-            Row(
-                *(subject.label, dtype, name, family, region, array, point, lattice),
-                contract=subject.contract,
-            )
+    return [
+        Row(
+            *(subject.label, dtype, name, family, region, np.array(errors[name]), points),
+            contract=subject.contract,
         )
-    return rows
+        for name in asked.values
+    ]
 
 
-def _error(got: Any, reference: oracle.Reference) -> float:
+def _error(got: Any, reference: oracle.Answer) -> float:
     """The scaled error; beyond the range of the dtype, infinity or (nearly) zero is right."""
     limits = np.finfo(got.dtype)
     size = abs(reference.value)

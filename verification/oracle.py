@@ -8,9 +8,8 @@ at two precisions and refuses to answer if they disagree.
 from __future__ import annotations
 
 import cmath
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import mpmath
 
@@ -19,6 +18,15 @@ from wefpe_core import Lattice, get_backend
 from wefpe_core.accuracy import scaled_error
 
 DIGITS = 30
+
+
+class Answer(Protocol):
+    """What an error is measured against."""
+
+    @property
+    def value(self) -> Any: ...
+
+    def error_of(self, got: complex) -> float: ...
 
 
 class Reference(NamedTuple):
@@ -49,7 +57,7 @@ def _shortest_period(lattice: Lattice) -> Any:
         )
 
 
-def _offset(z: complex, lattice: Lattice) -> Any:
+def reduced_argument(z: complex, lattice: Lattice) -> Any:
     """z minus its nearest lattice point, computed exactly."""
     exact = exact_number(z)
     assert exact is not None, "references are asked for at finite points only"
@@ -63,7 +71,7 @@ def wp_and_prime(z: complex, lattice: Lattice) -> tuple[Reference, Reference]:
     """References for wp and wp' at one point, in one evaluation."""
     p, dp = get_backend("mpmath", dps=DIGITS).wp_and_prime(z, lattice)
     with mpmath.workdps(DIGITS):
-        offset, period = _offset(z, lattice), _shortest_period(lattice)
+        offset, period = reduced_argument(z, lattice), _shortest_period(lattice)
         ddp = 6 * p * p - _invariants(lattice)[0] / 2  # DLMF 23.3.12
         return Reference(p, dp, offset, period**-2), Reference(dp, ddp, offset, period**-3)
 
@@ -71,7 +79,7 @@ def wp_and_prime(z: complex, lattice: Lattice) -> tuple[Reference, Reference]:
 def zeta(z: complex, lattice: Lattice) -> tuple[Reference]:
     backend = get_backend("mpmath", dps=DIGITS)
     with mpmath.workdps(DIGITS):
-        offset, period = _offset(z, lattice), _shortest_period(lattice)
+        offset, period = reduced_argument(z, lattice), _shortest_period(lattice)
         return (Reference(backend.zeta(z, lattice), backend.wp(z, lattice), offset, 1 / period),)
 
 
@@ -107,7 +115,7 @@ class InverseReference(NamedTuple):
             return float("inf")
         p, dp = get_backend("mpmath", dps=DIGITS).wp_and_prime(got, self.lattice)
         with mpmath.workdps(DIGITS):
-            offset, period = _offset(got, self.lattice), _shortest_period(self.lattice)
+            offset, period = reduced_argument(got, self.lattice), _shortest_period(self.lattice)
             return scaled_error(p, mpmath.mpc(self.argument), dp, offset, period**-2)
 
 
@@ -115,20 +123,87 @@ def inverse_wp(w: complex, lattice: Lattice) -> tuple[InverseReference]:
     return (InverseReference(w, lattice),)
 
 
-REFERENCES: dict[str, Callable[[complex, Lattice], tuple[Any, ...]]] = {
-    "wp_and_prime": wp_and_prime,
-    "zeta": zeta,
-    "sigma": sigma,
-    "green": green,
-    "inverse_wp": inverse_wp,
-}
-# sigma overflows far away, and the inverse does not know how far its solution was.
-REGIONS_LEFT_OUT = {"sigma": ("far away",), "inverse_wp": ("far away",)}
-# What the values of each of these are called, one name per value.
-VALUE_NAMES = {
-    "wp_and_prime": ("wp", "wp_prime"),
-    "zeta": ("zeta",),
-    "sigma": ("sigma",),
-    "green": ("green",),
-    "inverse_wp": ("inverse_wp",),
-}
+class SumReference(NamedTuple):
+    """A value whose error is divided by the sum of what each of several inputs contributes."""
+
+    value: Any
+    contributions: tuple[Any, ...]
+
+    def error_of(self, got: complex) -> float:
+        with mpmath.workdps(DIGITS):
+            floor = sum(map(abs, self.contributions))
+            return scaled_error(got, self.value, 0, 0, floor)
+
+
+def add(
+    p1: complex, dp1: complex, p2: complex, dp2: complex, lattice: Lattice
+) -> tuple[SumReference, SumReference]:
+    """The chord (or, for equal points, the tangent) through points given by their numbers.
+
+    An error counts in units of what a relative change of the numbers by eps would cause: the
+    formula divides by p1 - p2, and its slope enters the third coordinate squared and cubed.
+    """
+    with mpmath.workdps(DIGITS):
+        infinity = mpmath.mpc(mpmath.inf, 0)
+        x1, y1, x2, y2 = map(mpmath.mpc, (p1, dp1, p2, dp2))
+        if x1 == x2 and y1 == -y2:
+            return SumReference(infinity, ()), SumReference(infinity, ())
+        if x1 == x2:
+            slope = (12 * x1 * x1 - _invariants(lattice)[0]) / (2 * y1)
+            slope_error = abs(24 * x1 * x1 / (2 * y1)) + abs(slope)
+        else:
+            slope = (y1 - y2) / (x1 - x2)
+            slope_error = (abs(y1) + abs(y2) + abs(slope) * (abs(x1) + abs(x2))) / abs(x1 - x2)
+        # y^2 = 4x^3 - ...: the sum is (m/2)^2 - x1 - x2, and its wp' is -(y1 + m (x3 - x1)).
+        x3 = slope * slope / 4 - x1 - x2
+        x3_error = abs(slope) / 2 * slope_error + abs(x1) + abs(x2)
+        y3 = -(y1 + slope * (x3 - x1))
+        y3_error = abs(y1) + slope_error * abs(x3 - x1) + abs(slope) * (x3_error + abs(x1))
+        return SumReference(x3, (x3_error,)), SumReference(y3, (y3_error,))
+
+
+def lattice_sum(
+    z: complex, lattice: Lattice, m_max: int, n_max: int
+) -> tuple[SumReference, SumReference]:
+    """The truncated series; every term it adds up is a contribution to the error."""
+    p, dp = get_backend("mpmath", dps=DIGITS).lattice_sum(z, lattice, m_max, n_max)
+    omega1, omega3 = complex(lattice.omega1), complex(lattice.omega3)
+    size = slope = 0.0
+    for m in range(-m_max, m_max + 1):
+        for n in range(-n_max, n_max + 1):
+            w = 2 * (m * omega1 + n * omega3)
+            # The difference z - w has the rounding errors of its parts, whatever it is itself;
+            # as a relative error it doubles in 1/(z-w)^2 and triples in its derivative.
+            parts = abs(z) + 2 * abs(m * omega1) + 2 * abs(n * omega3)
+            size += 2 * parts * abs(z - w) ** -3 + (abs(w) ** -2 if w else 0.0)
+            slope += 6 * parts * abs(z - w) ** -4
+    return SumReference(p, (size,)), SumReference(dp, (slope,))
+
+
+def invariants(lattice: Lattice) -> tuple[Reference, ...]:
+    with mpmath.workdps(DIGITS):
+        return _of_degree(_invariants(lattice), lattice, (4, 6))
+
+
+def roots(lattice: Lattice) -> tuple[Reference, ...]:
+    with mpmath.workdps(DIGITS):
+        return _of_degree(get_backend("mpmath", dps=DIGITS).roots(lattice), lattice, (2, 2, 2))
+
+
+def _of_degree(values: Any, lattice: Lattice, degrees: tuple[int, ...]) -> tuple[Reference, ...]:
+    """Constants that scale like a power of pi over the period, and may vanish."""
+    unit = mpmath.pi / _shortest_period(lattice)
+    return tuple(Reference(value, 0, 0, unit**k) for value, k in zip(values, degrees, strict=True))
+
+
+def quasi_periods(lattice: Lattice) -> tuple[Reference, ...]:
+    """eta grows with omega, so its floor does: |omega| (pi/p)^2."""
+    values = get_backend("mpmath", dps=DIGITS).quasi_periods(lattice)
+    with mpmath.workdps(DIGITS):
+        floors = [
+            abs(mpmath.mpc(complex(omega))) * (mpmath.pi / _shortest_period(lattice)) ** 2
+            for omega in (lattice.omega1, lattice.omega3)
+        ]
+        return tuple(
+            Reference(value, 0, 0, floor) for value, floor in zip(values, floors, strict=True)
+        )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wefpe_core import AbstractBackend, Lattice, available_backends, get_backend
+
+DTYPES = ("complex128", "complex64")
+BACKENDS = ("numpy", "torch")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -22,16 +27,31 @@ class Subject:
     # What a lattice of numbers becomes before it is handed to the backend.
     to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice
     contract: str = "accuracy"  # the table of contracts.toml it is judged by
+    dtypes: tuple[str, ...] = DTYPES
+    functions: tuple[str, ...] | None = None  # what is asked of it; None: everything
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
 
     def evaluate(
-        self, function: str, *arrays: npt.NDArray[Any], lattice: Lattice
+        self,
+        function: str,
+        *arrays: npt.NDArray[Any],
+        lattice: Lattice,
+        options: tuple[Any, ...] = (),
     ) -> tuple[npt.NDArray[Any], ...]:
         """Values of a method of the backend, always as a tuple of NumPy arrays."""
         arguments = [self.to_backend(array) for array in arrays]
         given = self.to_lattice(lattice, arrays[0].dtype)
-        values = getattr(self.backend, function)(*arguments, given)
+        with self.within():
+            values = getattr(self.backend, function)(*arguments, given, *options)
         values = values if isinstance(values, tuple) else (values,)
         return tuple(_to_numpy(value) for value in values)
+
+    def evaluate_constants(
+        self, function: str, lattice: Lattice, dtype: np.dtype[Any]
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Values of a method that takes the lattice alone, as arrays of one element."""
+        values = getattr(self.backend, function)(self.to_lattice(lattice, dtype))
+        return tuple(np.atleast_1d(_to_numpy(value)) for value in values)
 
 
 def _to_numpy(value: Any) -> npt.NDArray[Any]:
@@ -69,21 +89,64 @@ def tensor_lattice_subject(device: str) -> Subject:
     )
 
 
+def single_precision_subject(device: str) -> Subject:
+    """As on a device without float64: a tensor of double precision is an error."""
+    from verification.torch_modes import ForbidDoublePrecision
+
+    plain = torch_subject(device)
+    return replace(
+        plain,
+        label=f"{plain.label} float32 only",
+        dtypes=("complex64",),
+        functions=ARRAY_FUNCTIONS,
+        within=ForbidDoublePrecision,
+    )
+
+
+# Methods that map arrays to arrays of the same precision; the rest are constants of a lattice.
+ARRAY_FUNCTIONS = (*("wp_and_prime", "zeta", "sigma", "green", "inverse_wp", "add", "lattice_sum"),)
+
+
 def cuda_is_available() -> bool:
     import torch
 
     return torch.cuda.is_available()
 
 
-def default_subjects() -> tuple[list[Subject], list[str]]:
-    """The array backends that can run here, and why the others cannot."""
-    subjects, skipped = [numpy_subject()], []
+@dataclass(frozen=True)
+class Skip:
+    """What is not measured, and why."""
+
+    name: str  # torch, cuda or flint, as --require takes it
+    reason: str
+
+
+def subjects_here(
+    backends: Sequence[str] = BACKENDS,
+    devices: Sequence[str] = DEVICES,
+    compiled: Sequence[str] = (),
+) -> tuple[list[Subject], list[Skip]]:
+    """The backends asked for, on the devices asked for, and why some cannot run here.
+
+    `compiled` names the functions that are compiled too.
+    """
+    subjects: list[Subject] = [numpy_subject()] if "numpy" in backends else []
+    if "torch" not in backends:
+        return subjects, []
     if "torch" not in available_backends():
-        skipped.append("torch: not installed (pip install 'wefpe[torch]')")
-        return subjects, skipped
-    devices = ["cpu", "cuda"] if cuda_is_available() else ["cpu"]
+        return subjects, [Skip("torch", "not installed (pip install 'wefpe[torch]')")]
+    skipped = []
     for device in devices:
-        subjects += [torch_subject(device), tensor_lattice_subject(device)]
-    if "cuda" not in devices:
-        skipped.append("torch cuda: no CUDA device on this machine")
+        if device == "cuda" and not cuda_is_available():
+            skipped.append(Skip("cuda", "torch sees no CUDA device on this machine"))
+            continue
+        subjects += [
+            torch_subject(device),
+            tensor_lattice_subject(device),
+            single_precision_subject(device),
+        ]
+        if compiled:
+            dtypes = DTYPES if len(compiled) > 1 else DTYPES[:1]
+            subject = torch_subject(device, compile=True)
+            subjects.append(replace(subject, functions=tuple(compiled), dtypes=dtypes))
     return subjects, skipped

@@ -1,0 +1,101 @@
+"""Pictures of the report: where errors are, how they grow towards the pole, how series end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from verification import oracle
+from verification.measure import Row
+from wefpe_core import Lattice, bounds, get_backend
+from wefpe_core.accuracy import in_eps
+
+MAP_LATTICE = Lattice(1.0, 0.3 + 0.9j)
+TRUNCATION_LATTICES = {
+    "half-periods 1.854 and 1.854i": Lattice(1.8540746773013719, 1.8540746773013719j),
+    "half-periods 0.1 and 0.1i": Lattice(0.1, 0.1j),
+}
+_BLUE, _ORANGE, _GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by every kind of eye
+
+
+def new_figure(columns: int, height: float = 3.6) -> tuple[Any, Any]:
+    """A figure made without the global state of pyplot, and its axes side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
+    return figure, figure.subplots(1, columns, squeeze=False)[0]
+
+
+def error_map(points_per_side: int) -> Any:
+    """Scaled errors of the NumPy backend over one period cell."""
+    lattice = MAP_LATTICE
+    s = (np.arange(points_per_side) + 0.5) / points_per_side
+    z = 2 * complex(lattice.omega1) * s[None, :] + 2 * complex(lattice.omega3) * s[:, None]
+    values = get_backend("numpy").wp_and_prime(z, lattice)
+    errors = np.empty((2, *z.shape))
+    for place in np.ndindex(z.shape):
+        for k, reference in enumerate(oracle.wp_and_prime(complex(z[place]), lattice)):
+            errors[k][place] = in_eps(reference.error_of(values[k][place].item()), "complex128")
+    figure, axes = new_figure(2)
+    for axis, error, name in zip(axes, errors, ("℘", "℘′"), strict=True):
+        image = axis.pcolormesh(z.real, z.imag, error, cmap="cividis", vmin=0, rasterized=True)
+        axis.set(title=f"{name}, largest {error.max():.2f} eps", xlabel="Re z", ylabel="Im z")
+        axis.set_aspect("equal")
+        figure.colorbar(image, ax=axis, label="scaled error, eps")
+    return figure
+
+
+def error_against_distance(rows: Sequence[Row], ceiling: float) -> Any:
+    """Errors next to the pole at 0, over the distance in shortest periods."""
+    figure, (axis,) = new_figure(1)
+    colours = {"wp": _BLUE, "wp_prime": _ORANGE}
+    for name, colour in colours.items():
+        chosen = [row for row in rows if row.function == name]
+        distances = [
+            abs(point[0]) / abs(2 * complex(lattice.reduced()[0].omega1))
+            for row in chosen
+            for point, lattice in row.points
+        ]
+        errors = np.concatenate([row.errors for row in chosen])
+        axis.semilogx(distances, errors, ".", ms=3, color=colour, label=name.replace("_", " "))
+    axis.axhline(ceiling, color="black", lw=1, ls="--", label="ceiling")
+    axis.set(xlabel="distance to the pole, shortest periods", ylabel="scaled error, eps")
+    axis.legend()
+    return figure
+
+
+def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> Any:
+    """Error of the truncated lattice sum, our proven bound and the one printed in the paper."""
+    figure, axes = new_figure(len(TRUNCATION_LATTICES))
+    for axis, (title, lattice) in zip(axes, TRUNCATION_LATTICES.items(), strict=True):
+        z = 0.9 * (complex(lattice.omega1) + complex(lattice.omega3))
+        backend = get_backend("mpmath", dps=20)
+        with mpmath.workdps(20):
+            truth = backend.wp(z, lattice)
+            errors = [abs(backend.lattice_sum(z, lattice, m, m)[0] - truth) for m in sizes]
+        proven = [
+            bounds.paired_sum_bound(z, lattice.omega1, lattice.omega3, m_max=m, n_max=m).wp
+            for m in sizes
+        ]
+        # 2|z|/R^2 with R the radius the box holds, which is the paper's reading at its best.
+        printed = [2 * abs(z) / (2 * m * abs(complex(lattice.omega1))) ** 2 for m in sizes]
+        axis.loglog(sizes, proven, "-", color=_BLUE, label="proven bound")
+        axis.loglog(sizes, [float(e) for e in errors], "o", color="black", label="error of ℘")
+        axis.loglog(sizes, printed, "--", color=_ORANGE, label="bound of the paper, 2|z|/R²")
+        axis.set(title=title, xlabel="M = N", ylabel="|error|")
+        axis.legend()
+    return figure
+
+
+def timing_bars(ratios: dict[str, float]) -> Any:
+    figure, (axis,) = new_figure(1, height=0.6 + 0.4 * len(ratios))
+    names = list(ratios)[::-1]
+    axis.barh(names, [ratios[name] for name in names], color=_GREEN)
+    for i, name in enumerate(names):
+        axis.text(ratios[name], i, f" {ratios[name]:.3g}", va="center")
+    axis.set(xlabel="time per point, multiples of numpy.exp", xscale="log")
+    axis.margins(x=0.15)
+    return figure

@@ -1,0 +1,139 @@
+"""What is asked of a backend: at which arguments, how it is called, and who knows the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from verification import cases, gradients, oracle
+from verification.subjects import Subject
+from wefpe_core import Lattice, get_backend
+
+Array = npt.NDArray[Any]
+# One row of arguments per point: most functions have one argument, addition has four.
+Arguments = Callable[[str, Lattice, str, int], Array]
+
+TRUNCATION = 3  # of the lattice sum: its rounding is measured, not its convergence
+
+
+@dataclass(frozen=True)
+class Function:
+    """One question, with a row of the report for each of its values."""
+
+    values: tuple[str, ...]
+    evaluate: Callable[[Subject, Array, Lattice], tuple[Array, ...]]
+    # Takes the arguments of one point and the lattice.
+    reference: Callable[..., tuple[oracle.Answer, ...]]
+    regions: tuple[str, ...]
+    arguments: Arguments
+    share: float  # of the points that wp gets
+
+
+def points(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
+    return cases.points(region, lattice, dtype, count)[:, None]
+
+
+def values_of_wp(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
+    """Arguments for the inverse."""
+    return np.asarray(get_backend("numpy").wp(points(region, lattice, dtype, count), lattice))
+
+
+def points_of_the_curve(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
+    """Two points (wp, wp') for the addition formula; their numbers are then taken as exact."""
+    z = cases.points("generic", lattice, dtype, count)
+    if region == "equal or opposite":
+        other = np.where(np.arange(count) % 2, z, -z)
+    else:
+        other = np.roll(z, 1)
+    backend = get_backend("numpy")
+    pairs = (*backend.wp_and_prime(z, lattice), *backend.wp_and_prime(other, lattice))
+    return np.stack(pairs, axis=1)
+
+
+def no_points(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
+    """A function of the lattice alone has one row without arguments."""
+    return np.empty((1, 0), dtype)
+
+
+def of_points(name: str, *values: str, left_out: tuple[str, ...] = (), **changes: Any) -> Function:
+    def evaluate(subject: Subject, arguments: Array, lattice: Lattice) -> tuple[Array, ...]:
+        return subject.evaluate(name, *arguments.T, lattice=lattice)
+
+    known: dict[str, Any] = {
+        "values": values or (name,),
+        "evaluate": evaluate,
+        "reference": getattr(oracle, name),
+        "regions": tuple(region for region in cases.REGIONS if region not in left_out),
+        "arguments": points,
+        "share": 0.25,
+    }
+    return Function(**(known | changes))
+
+
+def of_the_lattice(name: str, *values: str) -> Function:
+    def evaluate(subject: Subject, arguments: Array, lattice: Lattice) -> tuple[Array, ...]:
+        return subject.evaluate_constants(name, lattice, arguments.dtype)
+
+    reference = getattr(oracle, name)
+    return Function(values, evaluate, reference, ("the lattice",), no_points, share=0.0)
+
+
+def _truncated(subject: Subject, arguments: Array, lattice: Lattice) -> tuple[Array, ...]:
+    sizes = (TRUNCATION, TRUNCATION)
+    return subject.evaluate("lattice_sum", *arguments.T, lattice=lattice, options=sizes)
+
+
+def _truncated_reference(z: complex, lattice: Lattice) -> tuple[oracle.Answer, ...]:
+    return oracle.lattice_sum(z, lattice, TRUNCATION, TRUNCATION)
+
+
+def _gradients(order: int) -> Function:
+    return Function(
+        values=gradients.names(order),
+        evaluate=lambda subject, arguments, lattice: gradients.evaluate(
+            subject, arguments[:, 0], lattice, order
+        ),
+        reference=lambda z, lattice: gradients.reference(z, lattice, order),
+        # Second derivatives next to a half-period or a zero are ordinary ones.
+        regions=("generic", "pole at 0", "half-periods") if order == 1 else ("generic",),
+        arguments=points,
+        share=0.04,
+    )
+
+
+FUNCTIONS: dict[str, Function] = {
+    "wp_and_prime": of_points("wp_and_prime", "wp", "wp_prime", share=1.0),
+    "zeta": of_points("zeta"),
+    # sigma overflows far away, and the inverse does not know how far its solution was.
+    "sigma": of_points("sigma", left_out=("far away",)),
+    "green": of_points("green"),
+    "inverse_wp": of_points("inverse_wp", left_out=("far away",), arguments=values_of_wp),
+    "add": of_points(
+        "add",
+        *("add wp", "add wp_prime"),
+        arguments=points_of_the_curve,
+        regions=("generic", "equal or opposite"),
+    ),
+    "lattice_sum": of_points(
+        "lattice_sum",
+        *("sum wp", "sum wp_prime"),
+        evaluate=_truncated,
+        reference=_truncated_reference,
+        regions=("generic", "pole at 0"),
+        share=0.1,
+    ),
+    "invariants": of_the_lattice("invariants", "g2", "g3"),
+    "roots": of_the_lattice("roots", "e1", "e2", "e3"),
+    "quasi_periods": of_the_lattice("quasi_periods", "eta1", "eta3"),
+    "gradient": _gradients(order=1),
+    "second_gradient": _gradients(order=2),
+}
+
+
+def points_of(function: Function, points_of_wp: int) -> int:
+    """How many points per lattice and region this function gets."""
+    return max(1, round(function.share * points_of_wp))
