@@ -48,7 +48,9 @@ def coordinate_map(alpha: float = 1.0, rectangle: HalfPeriods = PUBLISHED_RECTAN
     }
     determinant = (2 * alpha * LISTING[0].real) * (2 * alpha * LISTING[1].imag)
     columns = compressed(exact.raw_features(14, LISTING, alpha)).reshape(14, 14, 4)[3:11]
-    along = {j: float(np.linalg.norm(columns[:, j] - columns[:, 0], axis=1).mean()) for j in (1, 13)}
+    along = {
+        j: float(np.linalg.norm(columns[:, j] - columns[:, 0], axis=1).mean()) for j in (1, 13)
+    }
     centre = exact.raw_features(15, LISTING, alpha)[15 * 7 + 7]
     figures = {
         "determinant of the map": determinant,
