@@ -68,8 +68,8 @@ def expansions(
     evidence = (
         f"Laurent remainder of order {figures['order of the Laurent remainder']:.3f}, differential "
         f"equation to {figures['differential equation, residual']:.0e}, Cauchy formula to "
-        f"{figures['Cauchy formula, error']:.0e}; {_poles(2)}, {_poles(4)}, {_poles(8)} poles of wp in "
-        f"growing boxes; the cotangent sum misses by "
+        f"{figures['Cauchy formula, error']:.0e}; {_poles(2)}, {_poles(4)}, {_poles(8)} poles "
+        f"of wp in growing boxes; the cotangent sum misses by "
         f"{figures['cotangent, lopsided sum, error']:.4f} unless summed symmetrically; "
         f"not holding: {', '.join(wrong) or 'nothing'}"
     )

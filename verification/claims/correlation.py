@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def cosine_of_increasing_angle(values: list[Correlation]) -> bool:
     alike = all(abs(c.horizontal - c.vertical) <= 2 * c.noise + 1e-12 for c in values)
     falls = all(
         second.horizontal < first.horizontal - (first.noise + second.noise)
-        for first, second in zip(values, values[1:], strict=False)
+        for first, second in pairwise(values)
     )
     return alike and falls
 
@@ -192,8 +193,8 @@ def cross_terms(
     evidence = (
         f"the factor ε(d) of the cross terms goes from {factors[1.0][0]:.1g} at d=1 to "
         f"{factors[1.0][-1]:.3f} at the largest distance (14x14, alpha=1), from "
-        f"{factors[0.5][0]:.3f} to {factors[0.5][-1]:.3f} with alpha=0.5; features one period apart "
-        f"correlate with {apart['a period']:.6f}; Re(1/z1²)Re(1/z2²) changes by up to "
+        f"{factors[0.5][0]:.3f} to {factors[0.5][-1]:.3f} with alpha=0.5; features one period "
+        f"apart correlate with {apart['a period']:.6f}; Re(1/z1²)Re(1/z2²) changes by up to "
         f"{derivative:+.3f} per step when z2=it leaves z1=1; E[Re wp Im wp'] = {whole:.0e} on the "
         f"whole cell, {quarter:.2f} of its bound on the quarter"
     )

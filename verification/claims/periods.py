@@ -182,8 +182,9 @@ def lemniscatic_case(g2_values: tuple[float, ...] = (1.0, -1.0)) -> Finding:
     figures["smallest |discriminant|"] = min(abs(d) for d in discriminants)
     evidence = (
         f"the discriminant is g2³ (here {', '.join(f'{d:g}' for d in discriminants)}), so the "
-        f"curve is {'singular' if degenerate else 'regular'}; the lattice is square for {sum(square)} of {len(square)} g2; "
-        f"the real half-period and i times it generate it for {sum(generated)} of {len(generated)}"
+        f"curve is {'singular' if degenerate else 'regular'}; the lattice is square for "
+        f"{sum(square)} of {len(square)} g2; the real half-period and i times it generate it for "
+        f"{sum(generated)} of {len(generated)}"
     )
     return Finding(judge_readings(degenerate, all(square), all(generated)), evidence, figures)
 

@@ -215,8 +215,8 @@ CLAIMS = (
         "F11",
         "L210 (eq:asymptotic_behavior), L213 (eq:truncation_error), L217 (first ≤)",
         "|T| ≈ 2|z|/|w|³, used as an upper bound; the sum of |w|^-3 over |w| > R is about 1/R.",
-        "|T| ≤ 2|z|/|w|³ · (1-r/2)/(1-r)² with r = |z|/|w|, attained at z = r w; the sum is 2π/(A R) + "
-        "O(R^-2), A the area of the cell.",
+        "|T| ≤ 2|z|/|w|³ · (1-r/2)/(1-r)² with r = |z|/|w|, attained at z = r w; the sum is "
+        "2π/(A R) + O(R^-2), A the area of the cell.",
         terms_and_tails,
     ),
     Claim(
