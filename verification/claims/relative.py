@@ -101,11 +101,10 @@ def relative_position(difference: Difference = textbook_difference) -> Finding:
     figures |= {f"bilinear R², alpha={alpha:g}": fit for alpha, fit in fits.items()}
     for name, periods in (("2.622", LISTING), ("(1, i)", PLACEHOLDER)):
         figures[f"{name}: pairs lost to tanh, %"] = pairs_lost_to_saturation(periods, 1.0)
+    undefined = [int(v) for k, v in figures.items() if "0/0" in k]
     evidence = (
-        f"the formula is 0/0 on {figures['14x14, alpha=1: pairs 0/0 in the printed formula']:.0f} "
-        f"pairs of 14² and {figures['24x24, alpha=1: pairs 0/0 in the printed formula']:.0f} of 24² "
-        f"with alpha=1 ({broken} values wrong), "
-        f"{figures['14x14, alpha=0.5: pairs 0/0 in the printed formula']:.0f} with alpha=0.5; "
+        f"the formula is 0/0 on {undefined[0]} pairs of 14² and {undefined[1]} of 24² with alpha=1 "
+        f"({broken} values wrong), {undefined[2]} with alpha=0.5; "
         f"elsewhere it errs by at most {ordinary:.0e}; a bilinear form of the features explains R² "
         f"= {fits[1.0]:.3f}, {fits[0.5]:.3f}, {fits[0.4]:.3f} of Re wp(zj-zi) (alpha 1, 0.5, 0.4); "
         f"tanh in float32 loses {figures['2.622: pairs lost to tanh, %']:.0f} % of the pairs, "
