@@ -67,7 +67,8 @@ def theta_stability(evaluate: Evaluator = theta_quotient) -> Finding:
 
 def resolution(sizes: tuple[int, ...] = (14, 24, 56)) -> Finding:
     """F33: errors of the fixed 12x12 sum on growing grids, and the size of what it sums."""
-    figures, absolute, relative, largest = {}, [], [], []
+    figures: dict[str, float] = {}
+    absolute, relative, largest = [], [], []
     for size in sizes:
         z = grid_points(size, LISTING, 1.0)
         p, dp = exact.wp_and_prime(z, LISTING)

@@ -71,7 +71,7 @@ def surroundings() -> str:
 def terminal_table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(title=TITLE, show_lines=True)
     table.add_column("claim", no_wrap=True)
-    table.add_column("place", max_width=24)
+    table.add_column("place", max_width=26, overflow="fold")
     table.add_column("verdict", no_wrap=True)
     table.add_column("evidence", ratio=1)
     for outcome in outcomes:

@@ -177,7 +177,8 @@ def truncation_bound(
     bound: ErrorBound = printed_error_bound, stated_radius: float = 30.0, factor: float = 1e-3
 ) -> Finding:
     """F13: the bound on eight lattices, the radius 30, and the error 1e-3 |z|."""
-    figures, ratios = {}, {}
+    figures: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for name, periods in LATTICES.items():
         error, (inner, outer) = box_error(periods), radii(periods)
         printed = error.wp / (2 * np.abs(error.z))
