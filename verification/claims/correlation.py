@@ -102,21 +102,21 @@ def predicted_constant(periods: HalfPeriods) -> tuple[float, float]:
 RECTANGLE: HalfPeriods = (2.0, 1.0j)
 
 
+def wp_of(periods: HalfPeriods) -> PlaneFunction:
+    return lambda z: exact.wp_and_prime(z, periods)[0]
+
+
 def autocorrelation_of_wp(
-    function: PlaneFunction | None = None,
+    function: Callable[[HalfPeriods], PlaneFunction] = wp_of,
     law: Law = cosine_of_increasing_angle,
     nodes: int = 256,
 ) -> Finding:
     """F26: the mean of wp(z) conj wp(z+s) over the cell, by shift."""
-
-    def wp(periods: HalfPeriods) -> PlaneFunction:
-        return function or (lambda z: exact.wp_and_prime(z, periods)[0])
-
-    square = correlations(wp(LISTING), LISTING, nodes)
-    rectangle = correlations(wp(RECTANGLE), RECTANGLE, nodes)
+    square = correlations(function(LISTING), LISTING, nodes)
+    rectangle = correlations(function(RECTANGLE), RECTANGLE, nodes)
     constant, _ = predicted_constant(LISTING)
     other, g2_star = predicted_constant(RECTANGLE)
-    mean = _mean(wp(RECTANGLE), nodes)
+    mean = _mean(function(RECTANGLE), nodes)
     figures = {"predicted, square": constant, "predicted, rectangle": other}
     for c in square:
         figures[f"square, shift {c.shift:g}"] = c.horizontal

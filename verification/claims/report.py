@@ -25,7 +25,7 @@ _COLOURS = {
     Verdict.PARTLY: "yellow",
     Verdict.AMBIGUOUS: "magenta",
 }
-_MARKS = {Verdict.TRUE: "good", Verdict.FALSE: "bad"}
+_MARKS = {Verdict.TRUE: "good", Verdict.FALSE: "warn"}  # "bad" is kept for crashes
 _HEADINGS = ("claim", "place", "statement", "correction", "evidence", "verdict")
 
 
@@ -116,7 +116,7 @@ def as_markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def as_html(outcomes: Sequence[Outcome]) -> str:
-    marks = [_MARKS.get(o.finding.verdict, "warn") if o.finding else "bad" for o in outcomes]
+    marks = [_MARKS.get(o.finding.verdict, "") if o.finding else "bad" for o in outcomes]
     sections = [Section("Verdicts", html_table(_HEADINGS, _rows(outcomes), marks))]
     sections += [
         Section(
