@@ -11,6 +11,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import track
@@ -19,8 +20,15 @@ from verification.claims import CLAIMS, Claim, table_one
 from verification.claims.report import Outcome, run, summary, surroundings, terminal_table, write
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m verification.claims", description=__doc__)
+    parser = _Parser(prog="python -m verification.claims", description=__doc__)
     parser.add_argument(
         "--only", type=_ids, metavar="F1,F8", help="check these claims only (default: all)"
     )
@@ -75,7 +83,7 @@ def chosen_claims(only: list[str] | None, seeds: int) -> list[Claim]:
 def main(arguments: list[str] | None = None) -> int:
     try:
         options = parse_arguments(arguments)
-    except SystemExit as stop:  # argparse has printed its line; callers get the code
+    except SystemExit as stop:  # a mistake or --help, already printed
         return int(stop.code or 0)
     console = Console()
     console.print(surroundings())
