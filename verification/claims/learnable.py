@@ -46,10 +46,10 @@ def gradients(
     Without `lattice_follows` only z moves and the lattice stays the square of omega1, as in
     the listing, whose half-periods are constants.
     """
+    backend = get_backend("torch")  # says what to install if torch is missing
     import torch  # an extra of the project: the other checks must run without it
 
     u, v = (torch.from_numpy(x) for x in patch_coordinates(size, size))
-    backend = get_backend("torch")
 
     # One half-period per patch, so that one backward pass gives the derivative of every patch.
     h = torch.full_like(u, height, requires_grad=True)

@@ -66,8 +66,8 @@ def coordinate_map(alpha: float = 1.0, rectangle: HalfPeriods = PUBLISHED_RECTAN
     }
     parts = {
         "linear and one to one": determinant != 0,
-        "same scale in both directions on any rectangle": abs(scale_ratio(rectangle) - 1) < SAME,
-        "different patches, different wp": max(coincident.values()) == 0,
+        "one scale in both directions": abs(scale_ratio(rectangle) - 1) < SAME,
+        "one wp for each patch": max(coincident.values()) == 0,
     }
     wrong = [name for name, holds in parts.items() if not holds]
     evidence = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -188,6 +189,11 @@ def _worst_equal_terms(count: int, bound: RoundingBound) -> tuple[float, float]:
 Evaluator = Callable[[Array, HalfPeriods], ListingValues]
 
 
+def _finite(value: float) -> float:
+    """The value as a figure, which must be finite: infinity becomes the largest double."""
+    return min(float(value), sys.float_info.max)
+
+
 def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
     """F16: what the thresholds of the listing do on grids, at the poles, and far away."""
     figures, clips, feature_error = {}, 0, 0.0
@@ -223,9 +229,9 @@ def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
     figures |= {
         "clips and skips on the paper's grids": float(clips),
         "largest error of a feature": feature_error,
-        "|wp| at z=2e-7": min(float(towards_0[5]), 1e308),
-        "|wp| at z=1e-7": min(float(towards_0[6]), 1e308),
-        "|wp| at the pole 2 omega1": min(float(np.abs(other_pole.wp[0])), 1e308),
+        "|wp| at z=2e-7": _finite(towards_0[5]),
+        "|wp| at z=1e-7": _finite(towards_0[6]),
+        "|wp| at the pole 2 omega1": _finite(np.abs(other_pole.wp[0])),
         "(1, i), 24x24: |Re wp'| at the corner by 0": float(corners[0]),
         "(1, i), 24x24: |Re wp'| at the next corner": float(corners[1]),
         **{f"change over {k} periods": value for k, value in drift.items()},
