@@ -222,7 +222,7 @@ CLAIMS = (
     ),
     Claim(
         "F4",
-        "L586-L602, listing",
+        "L591-L603, listing",
         "The calculator takes g2, and |g2³ - 27 g3²| > 1e-8 sorts out degenerate curves.",
         "omega1 scales like g2^(-1/4); the test must be relative to |g2|³ + 27 |g3|².",
         use_of_g2,

@@ -262,7 +262,7 @@ CLAIMS = (
     ),
     Claim(
         "F36",
-        "L224, L228, L236, L1118-L1124",
+        "L224, L228, L234, L1118-L1124",
         "Softplus is positive, the sigmoid gate lies in [0, 1], LayerNorm and hybrid as printed.",
         "As printed.",
         small_formulas,

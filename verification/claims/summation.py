@@ -259,7 +259,7 @@ def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
 CLAIMS = (
     Claim(
         "F14",
-        "L212-L216; L640-L650, listing",
+        "L212-L216; L624-L636, listing",
         "Summing by modulus instead of lexicographically improves the truncation error from "
         "O(log K/√K) to O(1/√K).",
         "A finite sum does not depend on its order; complete squares converge like 1/K. What "

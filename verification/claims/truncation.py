@@ -33,7 +33,7 @@ def printed_term_factor(r: float) -> float:
 
 
 def printed_tail_density(area: float) -> float:
-    """L213: the sum of |w|^-3 over |w| > R is about this over R."""
+    """L216: the sum of |w|^-3 over |w| > R is about this over R."""
     return 1.0
 
 
@@ -214,7 +214,7 @@ def truncation_bound(
 CLAIMS = (
     Claim(
         "F11",
-        "L210 (eq:asymptotic_behavior), L213 (eq:truncation_error), L217 (first ≤)",
+        "L210 (eq:asymptotic_behavior), L213-L216 (eq:truncation_error), L217 (first ≤)",
         "|T| ≈ 2|z|/|w|³, used as an upper bound; the sum of |w|^-3 over |w| > R is about 1/R.",
         "|T| ≤ 2|z|/|w|³ · (1-r/2)/(1-r)² with r = |z|/|w|, attained at z = r w; the sum is "
         "2π/(A R) + O(R^-2), A the area of the cell.",
@@ -225,7 +225,7 @@ CLAIMS = (
         "L217-L219, eq:trunc_bound, second ≤",
         "The sum of 2|z|/|w|³ over |w| > R is at most 2|z|/R².",
         "It is 2|z|·2π/(A R) to leading order, A the area of the cell: one power of R less, and "
-        "at most (2π/A)(1/R + 2.5δ/R²), δ the covering radius.",
+        "at most 2|z|(2π/A)(1/R + 2.5δ/R²), δ the covering radius.",
         sum_of_cubes,
     ),
     Claim(
