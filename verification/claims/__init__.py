@@ -1,0 +1,47 @@
+"""The statements of the paper as executable checks; ``python -m verification.claims`` runs them.
+
+Each check computes its figures when it is called and derives the verdict from them. The
+paper's formulas and constants are the default arguments of the checks: given the corrected
+ones, the same checks answer "true".
+"""
+
+from __future__ import annotations
+
+from verification.claims import (
+    background,
+    correlation,
+    decay,
+    fourier,
+    learnable,
+    mapping,
+    periods,
+    relative,
+    remaining,
+    summation,
+    surrogate,
+    table_one,
+    truncation,
+)
+from verification.claims.claim import Claim, Finding, Verdict
+
+_THEMES = (
+    periods,
+    background,
+    truncation,
+    summation,
+    fourier,
+    surrogate,
+    mapping,
+    decay,
+    correlation,
+    table_one,
+    relative,
+    learnable,
+    remaining,
+)
+
+CLAIMS: tuple[Claim, ...] = tuple(
+    sorted((claim for theme in _THEMES for claim in theme.CLAIMS), key=lambda c: int(c.id[1:]))
+)
+
+__all__ = ["CLAIMS", "Claim", "Finding", "Verdict"]
