@@ -44,7 +44,10 @@ class TorchOps:
 
     def expm1(self, x: Tensor) -> Tensor:
         # Not torch.expm1: compiled for a CPU it becomes exp(x) - 1, without a correct digit near 0.
-        return torch.tanh(0.5 * x) * (1.0 + torch.exp(x))
+        # (Away from 0 that difference is the better formula.)
+        exponential = torch.exp(x)
+        near = torch.tanh(0.5 * x) * (1.0 + exponential)
+        return torch.where(x < -0.7, exponential - 1.0, near)
 
     def sign_of(self, x: Tensor) -> Tensor:
         return torch.copysign(torch.ones_like(x), x.detach())

@@ -194,7 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"--output needs matplotlib (pip install 'wefpe[report]'): {error}")
     except OSError as error:
         return _refuse(f"cannot write to {options.output}: {error.strerror or error}")
-    print_report(report, Console())
+    # Piped into a file there is no width to keep to.
+    print_report(report, Console(width=None if sys.stdout.isatty() else 150))
     if options.output:
         size = SIZES[options.size]
         html_report.write(report, rows, options.output, map_side=size.map_side)

@@ -93,6 +93,16 @@ def _far_away(lattice: Lattice, rng: np.random.Generator, count: int, far: int) 
     return 2 * complex(lattice.omega1) * m + 2 * complex(lattice.omega3) * n + offset
 
 
+def _around_the_pole(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    """A disk inside the cell, where wp takes no value more than twice."""
+    return (
+        0.45
+        * abs(_reduced_periods(lattice)[0])
+        * np.sqrt(rng.random(count))
+        * _spread(rng, count, 0, 0)
+    )
+
+
 Region = Callable[[Lattice, np.random.Generator, int, int], Points]
 
 REGIONS: dict[str, Region] = {
@@ -116,5 +126,6 @@ def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
 
 def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray[Any]:
     """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
-    rng = np.random.default_rng([SEED, list(REGIONS).index(region), count])
-    return REGIONS[region](lattice, rng, count, FAR[dtype]).astype(dtype)
+    known = REGIONS | {"around the pole": _around_the_pole}
+    rng = np.random.default_rng([SEED, list(known).index(region), count])
+    return known[region](lattice, rng, count, FAR[dtype]).astype(dtype)

@@ -43,8 +43,11 @@ def values_of_wp(region: str, lattice: Lattice, dtype: str, count: int) -> Array
 
 
 def points_of_the_curve(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
-    """Two points (wp, wp') for the addition formula; their numbers are then taken as exact."""
-    z = cases.points("generic", lattice, dtype, count)
+    """Two points (wp, wp') for the addition formula; their numbers are then taken as exact.
+
+    From a disk around the pole: far up in a tall cell all numbers are the same after rounding.
+    """
+    z = cases.points("around the pole", lattice, dtype, count)
     if region == "equal or opposite":
         other = np.where(np.arange(count) % 2, z, -z)
     else:

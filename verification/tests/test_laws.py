@@ -26,7 +26,7 @@ from verification.tests.strategies import (
 from wefpe_core import Lattice, identities
 from wefpe_core.accuracy import in_eps
 
-LAW_CEILING = load_contracts()["laws"]["complex128"]
+LAW_CEILING = load_contracts()["laws"]["residual"]["complex128"]["largest"]
 WP_CEILING = load_contracts()["accuracy"]["wp"]["complex128"]["largest"]
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from backends.constants import DOUBLE, SINGLE, Precision
 from verification import cases, oracle
-from verification.__main__ import DTYPES
+from verification.functions import FUNCTIONS
 from verification.judge import judge, load_contracts
 from verification.measure import measure
-from verification.subjects import Subject, numpy_subject, tensor_lattice_subject
+from verification.subjects import DTYPES, Subject, numpy_subject, tensor_lattice_subject
 from wefpe_core import Lattice, available_backends, bounds, get_backend
 from wefpe_core.bounds import QSeriesTerms
 
@@ -26,16 +26,18 @@ CONTRACTS = load_contracts()
 # Per lattice; the fifteen lattices of all families make 180 values of a row.
 POINTS = 12
 
+# The rest is in the report alone.
+POINT_FUNCTIONS = ("wp_and_prime", "zeta", "sigma", "green", "inverse_wp")
+
 ROWS = [
     pytest.param(
         *(function, dtype, region),
         marks=pytest.mark.xdist_group(f"{function} {dtype}"),
         id=f"{function}-{dtype}-{region}",
     )
-    for function in oracle.REFERENCES
+    for function in POINT_FUNCTIONS
     for dtype in DTYPES
-    for region in cases.REGIONS
-    if region not in oracle.REGIONS_LEFT_OUT.get(function, ())
+    for region in FUNCTIONS[function].regions
 ]
 every_row = pytest.mark.parametrize(("function", "dtype", "region"), ROWS)
 
@@ -53,7 +55,7 @@ def assert_row_holds(subject: Subject, function: str, dtype: str, region: str) -
         )
     ]
     verdicts = judge(rows, CONTRACTS)
-    assert {verdict.function for verdict in verdicts} == set(oracle.VALUE_NAMES[function])
+    assert {verdict.function for verdict in verdicts} == set(FUNCTIONS[function].values)
     for verdict in verdicts:
         assert verdict.count == POINTS * sum(map(len, cases.FAMILIES.values()))
         assert verdict.largest <= verdict.ceiling, verdict
@@ -73,7 +75,7 @@ def test_errors_on_lattices_of_tensors_stay_below_theirs(
     if "torch" not in available_backends():
         pytest.skip("the torch extra is not installed")
     subject = tensor_lattice_subject("cpu")
-    if dtype not in CONTRACTS[subject.contract][oracle.VALUE_NAMES[function][0]]:
+    if dtype not in CONTRACTS[subject.contract][FUNCTIONS[function].values[0]]:
         pytest.skip(f"no promise is made for lattices of {dtype} tensors")
     assert_row_holds(subject, function, dtype, region)
 
@@ -121,7 +123,7 @@ def test_references_and_values_agree_with_certified_balls(family: str, region: s
     for k, z in enumerate(points):
         certified = balls.wp_and_prime(complex(z), lattice)
         references = oracle.wp_and_prime(complex(z), lattice)
-        names = oracle.VALUE_NAMES["wp_and_prime"]
+        names = FUNCTIONS["wp_and_prime"].values
         for name, ball, reference, got in zip(names, certified, references, values, strict=True):
             with mpmath.workdps(50), flint.ctx.workdps(60):
                 scale = (

@@ -1,28 +1,29 @@
-"""The verifier itself: it judges as its contracts say, and notices a backend that is wrong.
-
-Sabotage: a sign flipped, a term dropped, a constant rounded to single precision, one value in
-many off. Each must fail, in the right row, with a point that shows it.
-"""
+"""The verifier itself: what it measures, and that it judges as contracts and baselines say."""
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backends import kernel, numpy_backend
-from backends.constants import Precision, SeriesConstants
-from backends.numpy_backend import NumpyBackend
-from backends.pair import Pair
-from verification import __main__ as report
-from verification import cases, laws, oracle
-from verification.judge import Verdict, judge, load_contracts
+from verification import cases
+from verification.functions import FUNCTIONS
+from verification.judge import (
+    DamagedFileError,
+    Verdict,
+    judge,
+    load_baselines,
+    load_contracts,
+    loose_contracts,
+    record,
+)
 from verification.measure import Row, measure
-from verification.subjects import Subject, default_subjects, numpy_subject
+from verification.subjects import DTYPES, Subject, numpy_subject, subjects_here
 from wefpe_core import Lattice
 
 LATTICE = Lattice(1.0, 0.25 + 1.125j)
@@ -43,8 +44,7 @@ def row(errors: list[float], **changes: Any) -> Row:
         "family": "square",
         "region": "generic",
         "errors": np.array(errors),
-        "worst_point": 0.5 + 0.25j,
-        "worst_lattice": LATTICE,
+        "points": [((0.5 + 0.25j * k,), LATTICE) for k in range(len(errors))],
     }
     return Row(**(fields | changes))
 
@@ -104,12 +104,13 @@ def test_the_last_thousandth_is_judged_where_a_contract_says_so() -> None:
 def test_families_are_pooled_and_the_worst_is_named() -> None:
     rows = [
         row([0.1, 0.2], family="square"),
-        row([0.3, 7.0, 0.1], family="thin", worst_point=1j),
+        row([0.3, 7.0, 0.1], family="thin"),
         row([0.4], family="tall"),
     ]
     verdict = only(judge(rows, CONTRACTS))
     assert (verdict.count, verdict.largest) == (6, 7.0)
-    assert (verdict.worst.family, verdict.worst.worst_point) == ("thin", 1j)
+    assert verdict.worst.family == "thin"
+    assert verdict.worst.worst_place == ((0.5 + 0.25j,), LATTICE)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -152,20 +153,25 @@ def test_a_function_without_contract_is_an_error_not_a_pass() -> None:
 
 
 def test_contracts_cover_every_function_and_dtype_measured() -> None:
-    accuracy = load_contracts()["accuracy"]
-    measured = {name for names in oracle.VALUE_NAMES.values() for name in names}
-    assert set(oracle.VALUE_NAMES) == set(oracle.REFERENCES)
-    assert set(accuracy) == measured
-    for name in measured:
-        assert set(accuracy[name]) == set(report.DTYPES)
+    """Gradients are promised where a lattice of tensors has them, constants in one precision."""
+    contracts = load_contracts()
+    of_tensors = {name for f in FUNCTIONS.values() for name in f.values}
+    derivatives = {n for name in ("gradient", "second_gradient") for n in FUNCTIONS[name].values}
+    constants = {
+        n for name in ("invariants", "roots", "quasi_periods") for n in FUNCTIONS[name].values
+    }
+    assert set(contracts["accuracy_of_tensor_lattices"]) == of_tensors
+    assert set(contracts["accuracy"]) == of_tensors - derivatives
+    for name in of_tensors - derivatives - constants:
+        assert set(contracts["accuracy"][name]) == set(DTYPES)
 
 
 def test_every_subject_has_contracts_for_every_function() -> None:
     contracts = load_contracts()
-    subjects, _ = default_subjects()
+    subjects, _ = subjects_here(compiled=("wp_and_prime",))
     for subject in subjects:
-        for names in oracle.VALUE_NAMES.values():
-            for name in names:
+        for function in subject.functions or ("wp_and_prime", "zeta", "invariants", "add"):
+            for name in FUNCTIONS[function].values:
                 assert contracts[subject.contract][name], (subject.label, name)
 
 
@@ -179,7 +185,7 @@ def test_ceilings_are_finite_and_ordered() -> None:
                 assert set(ceilings) <= {"largest", "p999"}
                 assert 0 < ceilings.get("p999", ceilings["largest"]) <= ceilings["largest"]
                 assert math.isfinite(ceilings["largest"])
-    assert 0 < contracts["laws"]["complex128"] < math.inf
+    assert 0 < contracts["laws"]["residual"]["complex128"]["largest"] < math.inf
 
 
 def test_wp_and_its_derivative_keep_the_promise_of_four_two_and_six_eps() -> None:
@@ -191,11 +197,109 @@ def test_wp_and_its_derivative_keep_the_promise_of_four_two_and_six_eps() -> Non
         assert accuracy[name]["complex64"]["largest"] <= 6.0
 
 
+def test_a_damaged_contracts_file_is_named_with_its_key(tmp_path: Path) -> None:
+    bad = {
+        "[accuracy\n": "contracts.toml",
+        "accuracy = 3": "accuracy",
+        "[accuracy]\nwp = 4": "accuracy.wp",
+        "[accuracy.wp]\ncomplex128 = 4": "accuracy.wp.complex128",
+        "[accuracy.wp]\ncomplex128 = { p999 = 2.0 }": "accuracy.wp.complex128",
+        "[accuracy.wp]\ncomplex128 = { largest = -4.0 }": "accuracy.wp.complex128.largest",
+        '[accuracy.wp]\ncomplex128 = { largest = "4" }': "accuracy.wp.complex128.largest",
+        "[accuracy.wp]\ncomplex128 = { largest = 4, p99 = 2 }": "accuracy.wp.complex128.p99",
+    }
+    path = tmp_path / "contracts.toml"
+    for text, key in bad.items():
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DamagedFileError) as caught:
+            load_contracts(path)
+        assert str(path) in str(caught.value)
+        assert key in str(caught.value)
+
+
+# --- Baselines -----------------------------------------------------------------------------
+
+
+def test_errors_may_not_creep_up_under_a_generous_contract() -> None:
+    key = "numpy / complex128 / wp / generic"
+    assert only(judge([row([3.9])], CONTRACTS, {key: 1.0})).passes
+    verdict = only(judge([row([3.9])], CONTRACTS, {key: 0.9}))
+    assert verdict.problems == ["more than 4 times the baseline of 0.9"]
+    # An error of half an eps is as good as none: a better baseline asks for no more.
+    assert only(judge([row([1.9])], CONTRACTS, {key: 0.0})).passes
+    assert not only(judge([row([2.1])], CONTRACTS, {key: 0.0})).passes
+    assert only(judge([row([3.9])], CONTRACTS, {"another row": 0.1})).passes
+
+
+def test_a_contract_far_above_every_baseline_is_too_loose() -> None:
+    def loose(ceiling: float, *baselines: float) -> list[str]:
+        contracts = {"accuracy": {"wp": {"complex128": {"largest": ceiling}}}}
+        regions = ("generic", "zeros")[: len(baselines)]
+        keys = {
+            f"numpy / complex128 / wp / {region}": baseline
+            for region, baseline in zip(regions, baselines, strict=True)
+        }
+        return loose_contracts(
+            judge([row([0.1], region=region) for region in regions], contracts, keys)
+        )
+
+    assert loose(16.0, 1.0) == []
+    (text,) = loose(16.1, 1.0)
+    assert text.startswith("accuracy.wp.complex128: the ceiling of 16.1")
+    assert loose(30.0, 1.0, 2.0) == []  # the largest of the rows it covers counts
+    assert loose(8.0, 0.0) == []
+    assert loose(1e9) == []  # nothing recorded, nothing to compare with
+
+
+def test_recorded_baselines_are_read_back_and_others_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "baselines.json"
+    record(judge([row([1.25])], CONTRACTS), {"platform": "here"}, path)
+    record(judge([row([2.5], region="zeros")], CONTRACTS), {"platform": "there"}, path)
+    assert load_baselines(path) == {
+        "numpy / complex128 / wp / generic": 1.25,
+        "numpy / complex128 / wp / zeros": 2.5,
+    }
+    assert json.loads(path.read_text("utf-8"))["recorded"] == {"platform": "there"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "baselines.json"),
+        ("[]", "largest"),
+        ('{"largest": 3}', "largest"),
+        ('{"largest": {"numpy / wp": "small"}}', "numpy / wp"),
+        ('{"largest": {"numpy / wp": NaN}}', "numpy / wp"),
+        ('{"largest": {"numpy / wp": -1}}', "numpy / wp"),
+    ],
+)
+def test_a_damaged_baselines_file_is_named_with_its_row(
+    text: str, named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "baselines.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedFileError) as caught:
+        load_baselines(path)
+    assert str(path) in str(caught.value)
+    assert named in str(caught.value)
+
+
+def test_the_recorded_baselines_belong_to_rows_that_exist() -> None:
+    values = {name for f in FUNCTIONS.values() for name in f.values}
+    regions = {region for f in FUNCTIONS.values() for region in f.regions}
+    rows = load_baselines()
+    assert rows
+    for key in rows:
+        subject, dtype, value, region = key.split(" / ")
+        assert subject.startswith(("numpy", "torch"))
+        assert (dtype in DTYPES, value in values, region in regions) == (True, True, True), key
+
+
 # --- Cases and measurement -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("region", cases.REGIONS)
-@pytest.mark.parametrize("dtype", report.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_points_are_reproducible_and_of_the_dtype(region: str, dtype: str) -> None:
     first, second = (cases.points(region, LATTICE, dtype, 20) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -229,229 +333,3 @@ def spoiled(change: Callable[[np.ndarray], np.ndarray]) -> Subject:
 
     plain = numpy_subject()
     return Spoiled("spoiled", plain.backend, plain.to_backend)
-
-
-# --- Sabotage ------------------------------------------------------------------------------
-
-Sabotage = Callable[[pytest.MonkeyPatch], None]
-
-
-def with_constants(
-    change: Callable[[SeriesConstants, Precision], SeriesConstants],
-) -> Sabotage:
-    """Change what NumPy's kernel knows of a lattice, without touching any cache."""
-
-    def apply(patch: pytest.MonkeyPatch) -> None:
-        prepare = numpy_backend.prepare_numbers
-        patch.setattr(
-            numpy_backend,
-            "prepare_numbers",
-            lambda lattice, precision: change(prepare(lattice, precision), precision),
-        )
-
-    return apply
-
-
-def single(x: Pair) -> Pair:
-    return Pair(float(np.float32(x.re)), float(np.float32(x.im)))
-
-
-def flip_a_sign_in_the_rows(patch: pytest.MonkeyPatch) -> None:
-    nearest_rows = kernel._nearest_rows
-
-    def flipped(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
-        value, slope = nearest_rows(total, c)
-        return -value, slope
-
-    patch.setattr(kernel, "_nearest_rows", flipped)
-
-
-SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
-    # what is done: how, the function and region measured, the values that must fail
-    "the sign of wp' is flipped": (
-        with_constants(lambda c, _: c._replace(wp_prime_scale=-c.wp_prime_scale)),
-        *("wp_and_prime", "generic", {"wp_prime"}),
-    ),
-    "a sign in the rows is flipped": (
-        flip_a_sign_in_the_rows,
-        *("wp_and_prime", "generic", {"wp"}),
-    ),
-    "two terms of the series are dropped": (
-        with_constants(lambda c, _: c._replace(rows=c.rows[:-2], rows_slope=c.rows_slope[:-2])),
-        *("wp_and_prime", "zeros", {"wp", "wp_prime"}),
-    ),
-    "the constant term is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(rows=(single(c.rows[0]), *c.rows[1:]))),
-        *("wp_and_prime", "zeros", {"wp"}),
-    ),
-    "a root is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(roots=tuple(map(single, c.roots)))),
-        *("wp_and_prime", "half-periods", {"wp"}),
-    ),
-    "the period is known to working precision only": (
-        with_constants(
-            lambda c, _: c._replace(
-                period1_re=c.period1_re._replace(low=0.0, lowest=0.0),
-                period3_im=c.period3_im._replace(low=0.0, lowest=0.0),
-            )
-        ),
-        *("wp_and_prime", "far away", {"wp", "wp_prime"}),
-    ),
-    "a quasi-period is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(eta1=single(c.eta1))),
-        *("zeta", "far away", {"zeta"}),
-    ),
-    "a quasi-period has the wrong sign": (
-        with_constants(lambda c, _: c._replace(eta3=-c.eta3)),
-        *("sigma", "other poles", {"sigma"}),
-    ),
-    "a logarithm is rounded to single precision": (
-        with_constants(
-            lambda c, _: c._replace(log_period_over_pi=float(np.float32(c.log_period_over_pi)))
-        ),
-        *("green", "generic", {"green"}),
-    ),
-    "the gap of two roots is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(root_gap=single(c.root_gap))),
-        *("inverse_wp", "half-periods", {"inverse_wp"}),
-    ),
-}
-
-
-def verdicts_of(function: str, region: str) -> dict[str, Verdict]:
-    rows = [
-        measured
-        for family in cases.FAMILIES
-        for measured in measure(
-            numpy_subject(),
-            dtype="complex128",
-            function=function,
-            family=family,
-            region=region,
-            count=4,
-        )
-    ]
-    return {verdict.function: verdict for verdict in judge(rows, load_contracts())}
-
-
-@pytest.mark.parametrize("sabotage", SABOTAGES)
-def test_a_sabotaged_kernel_fails_in_the_right_row(
-    sabotage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply, function, region, damaged = SABOTAGES[sabotage]
-    whole = verdicts_of(function, region)
-    assert all(verdict.largest <= verdict.ceiling for verdict in whole.values())
-    apply(monkeypatch)
-    failed = {name for name, v in verdicts_of(function, region).items() if v.largest > v.ceiling}
-    assert failed >= damaged
-
-
-def test_one_bad_value_in_a_row_is_enough() -> None:
-    def change(value: np.ndarray) -> np.ndarray:
-        value = value.copy()
-        value[-1] = np.nextafter(value[-1].real, np.inf) * (1 + 1e-14) + 1j * value[-1].imag
-        return value
-
-    (wp, _) = measure(
-        spoiled(change),
-        dtype="complex128",
-        function="wp_and_prime",
-        family="square",
-        region="generic",
-        count=50,
-    )
-    verdict = only(judge([wp], load_contracts()))
-    assert not verdict.passes
-    assert np.count_nonzero(wp.errors > verdict.ceiling) == len(cases.FAMILIES["square"])
-
-
-# --- The command ---------------------------------------------------------------------------
-
-
-def test_the_report_of_a_sound_backend_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--points", "1", "--function", "green"]) == 0
-    output = capsys.readouterr().out
-    assert "Scaled error in eps" in output
-    assert "Laws of DLMF 23" in output
-    assert "FAILS" not in output
-    subjects, skipped = default_subjects()
-    rows = re.search(r"(\d+) of (\d+) rows hold, 0 fail", output)
-    assert rows
-    assert rows[1] == rows[2]
-    promised = load_contracts()
-    expected = sum(
-        len(cases.REGIONS) * len(promised[subject.contract]["green"])
-        + (len(laws.LAWS) if subject.contract == "accuracy" else 0)
-        for subject in subjects
-    )
-    assert int(rows[1]) == expected
-    for reason in skipped:
-        assert reason.split(":")[0] in output
-
-
-def test_the_report_names_the_row_and_the_point_of_a_sabotaged_backend(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NumPy's Green function with its sign flipped, and nothing else."""
-    green = NumpyBackend.green
-    monkeypatch.setattr(NumpyBackend, "green", lambda self, z, lattice: -green(self, z, lattice))
-    assert report.main(["--points", "1", "--function", "green"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    failures = [line for line in lines if line.startswith("FAILS ")]
-    # Every region in both dtypes, of this backend and of no other.
-    assert len(failures) == len(cases.REGIONS) * len(report.DTYPES)
-    for line in failures:
-        match = re.fullmatch(
-            r"FAILS numpy (complex\d+) green, ([\w -]+): (\S+) eps \(99\.9 %: \S+\) at "
-            r"z = (complex\(float\.fromhex\('\S+'\), float\.fromhex\('\S+'\)\)), (Lattice\(.*\))",
-            line,
-        )
-        assert match, line
-        dtype, region, size, point, lattice = match.groups()
-        assert region in cases.REGIONS
-        # What is printed pastes back: the same point of the same lattice has the same error.
-        z = eval(point)
-        made = eval(lattice, {"Lattice": Lattice})
-        (reference,) = oracle.green(z, made)
-        value = numpy_subject().evaluate("green", np.array([z], dtype), lattice=made)[0][0]
-        error = reference.error_of(value.item()) / np.finfo(dtype).eps
-        assert f"{error:.3g}" == size
-    assert lines[-1].endswith(f"{len(failures)} fail")
-
-
-def test_a_broken_law_fails_the_report_though_no_row_does(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """zeta is not measured here, but the laws use it."""
-    zeta = NumpyBackend.zeta
-    monkeypatch.setattr(NumpyBackend, "zeta", lambda self, z, lattice: zeta(self, z, lattice) + 1)
-    assert report.main(["--points", "1", "--function", "green"]) == 1
-    output = capsys.readouterr().out
-    assert re.search(r"parity 23\.2\(ii\).*FAILS", output)
-    assert "fail" in output.splitlines()[-1]
-    assert not [line for line in output.splitlines() if line.startswith("FAILS ")]
-
-
-@pytest.mark.parametrize("bad", ["0", "-3", "1.5", "many", ""])
-def test_a_number_of_points_that_is_none_is_refused_by_name(
-    bad: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        report.main([f"--points={bad}"])
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert "--points" in error
-    assert "positive integer" in error
-    assert repr(bad) in error
-
-
-def test_an_unknown_function_is_refused_with_the_known_ones(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        report.main(["--function", "theta"])
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
-    assert "theta" in error
-    for function in oracle.REFERENCES:
-        assert function in error

@@ -1,0 +1,184 @@
+"""The command `python -m verification`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.numpy_backend import NumpyBackend
+from verification import __main__ as command
+from verification import cases, judge, oracle, second_opinion
+from verification.functions import FUNCTIONS
+from verification.subjects import DTYPES, numpy_subject
+from wefpe_core import Lattice
+
+SMALL = ["--size", "small", "--backend", "numpy", "--function", "green"]
+
+
+@pytest.fixture
+def _no_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same in every run, and the slowest part of a small one."""
+    monkeypatch.setattr(second_opinion, "agreements", lambda count: ([], []))
+
+
+pytestmark = pytest.mark.usefixtures("_no_second_opinion")
+
+
+def failures_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith("FAILS ")]
+
+
+def test_the_report_of_a_sound_backend_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(SMALL) == 0
+    output = capsys.readouterr().out
+    assert "Scaled error in eps" in output
+    assert "Laws of DLMF 23" in output
+    assert "FAILS" not in output
+    rows = len(cases.REGIONS) * len(DTYPES) + len(command.laws.LAWS)
+    assert f"{rows} rows measured, 0 failures" in output
+
+
+def test_the_report_names_the_row_and_the_point_of_a_sabotaged_backend(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's Green function with its sign flipped, and nothing else."""
+    green = NumpyBackend.green
+    monkeypatch.setattr(NumpyBackend, "green", lambda self, z, lattice: -green(self, z, lattice))
+    assert command.main(SMALL) == 1
+    failures = failures_of(capsys)
+    assert len(failures) == len(cases.REGIONS) * len(DTYPES)
+    for line in failures:
+        match = re.fullmatch(
+            r"FAILS numpy (complex\d+) green, ([\w -]+): (\S+) eps .* "
+            r"worst at (.*), (Lattice\(.*\))",
+            line,
+        )
+        assert match, line
+        dtype, region, size, point, lattice = match.groups()
+        assert region in cases.REGIONS
+        # What is printed pastes back: the same point of the same lattice has the same error.
+        z, made = eval(point), eval(lattice, {"Lattice": Lattice, "complex": complex})
+        (reference,) = oracle.green(z, made)
+        value = numpy_subject().evaluate("green", np.array([z], dtype), lattice=made)[0][0]
+        error = reference.error_of(value.item()) / np.finfo(dtype).eps
+        assert f"{error:.3g}" == size
+
+
+def test_a_broken_law_fails_the_report_though_no_row_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zeta is not measured here, but the laws use it."""
+    zeta = NumpyBackend.zeta
+    monkeypatch.setattr(NumpyBackend, "zeta", lambda self, z, lattice: zeta(self, z, lattice) + 1)
+    assert command.main(SMALL) == 1
+    failures = failures_of(capsys)
+    assert failures
+    assert all(re.match(r"FAILS numpy, .* 23\.2", line) for line in failures)
+
+
+def test_the_files_hold_what_was_measured_and_ask_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="the report extra is not installed")
+    from verification import html_report
+
+    monkeypatch.setattr(html_report, "TIMED_POINTS", 100)
+    options = ["--size", "small", "--backend", "numpy", "--function", "wp_and_prime"]
+    assert command.main([*options, "--output", str(tmp_path / "new" / "folder")]) == 0
+    folder = tmp_path / "new" / "folder"
+    known = json.loads((folder / "report.json").read_text("utf-8"))
+    assert known["failures"] == []
+    assert len(known["rows"]) == 2 * len(cases.REGIONS) * len(DTYPES)
+    for row in known["rows"]:
+        point = row["worst_at"].partition(", Lattice")[0]
+        assert isinstance(eval(point), complex)
+    page = (folder / "report.html").read_text("utf-8")
+    markdown = (folder / "report.md").read_text("utf-8")
+    for row in known["rows"]:
+        assert f"{row['largest']:.2f}" in page
+        assert f"{row['largest']:.2f}" in markdown
+    assert page.count("<svg") == 4  # error map, distance to the pole, truncation, time
+    references = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page)
+    assert all(reference.startswith(("#", "data:")) for reference in references)
+    assert "url(http" not in page
+
+
+def test_what_is_required_and_skipped_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device, so nothing is skipped")
+    options = ["--size", "small", "--backend", "torch", "--device", "cuda", "--function", "green"]
+    assert command.main(options) == 0
+    assert "skipped cuda: torch sees no CUDA device" in capsys.readouterr().out
+    assert command.main([*options, "--require", "torch,cuda"]) == 1
+    assert "required, but skipped: cuda" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--function", "theta"], ["theta", *FUNCTIONS]),
+        (["--backend", "jax"], ["jax", "numpy", "torch"]),
+        (["--device", "tpu"], ["tpu", "cpu", "cuda"]),
+        (["--dtype", "float16"], ["float16", *DTYPES]),
+        (["--size", "huge"], ["huge", *command.SIZES]),
+        (["--require", "torch,gpu"], ["gpu", "torch", "cuda", "flint"]),
+    ],
+)
+def test_an_unknown_choice_is_refused_with_the_known_ones(
+    options: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(options)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    for word in named:
+        assert word in error
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    (line,) = streams.err.splitlines()
+    return line
+
+
+def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="the report extra is not installed")
+
+    def work(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("measured although the result cannot be written")
+
+    monkeypatch.setattr(command, "measure", work)
+    file = tmp_path / "file"
+    file.touch()
+    assert command.main([*SMALL, "--output", str(file / "folder")]) == 2
+    assert str(file / "folder") in one_line(capsys)
+
+
+def test_a_damaged_file_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged() -> Any:
+        raise judge.DamagedFileError("baselines.json: 'numpy / wp': 'x' is not an error in eps")
+
+    monkeypatch.setattr(command, "load_baselines", damaged)
+    assert command.main(SMALL) == 2
+    assert "baselines.json: 'numpy / wp'" in one_line(capsys)
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for option in ("backend", "function", "device", "dtype", "size", "output", "require", "record"):
+        assert f"--{option}" in text
