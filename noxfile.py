@@ -4,6 +4,8 @@ Nothing is hidden here: whatever a session runs can be typed in any environment 
 project and the dependency group of the same name.
 """
 
+import shutil
+
 import nox
 
 nox.needs_version = ">=2025.2.9"
@@ -11,6 +13,7 @@ nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 
 REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
+CLAIMS = "build/claims"
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -37,6 +40,19 @@ def verify(session: nox.Session) -> None:
     install_project(session)
     output = () if any(a.startswith("--output") for a in session.posargs) else REPORT
     session.run("python", "-m", "verification", *output, *session.posargs)
+
+
+@nox.session(default=False)
+def readme(session: nox.Session) -> None:
+    """Measure, check the claims, and write the tables of README.md and docs/claims.md."""
+    install_project(session)
+    session.run("python", "-m", "verification", *REPORT)
+    session.run("python", "-m", "verification.claims", "--output", CLAIMS)
+    session.run(
+        *("python", "-m", "verification.readme"),
+        *(f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json"),
+    )
+    shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
 
 
 @nox.session(default=False)

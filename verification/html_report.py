@@ -17,7 +17,6 @@ from verification.page import (
 from verification.report import (
     AGREEMENT_HEADINGS,
     HEADINGS,
-    SUMMARY_HEADINGS,
     YARDSTICK,
     Report,
     agreement_rows,
@@ -26,7 +25,8 @@ from verification.report import (
     cells,
     hex_point,
     law_rows,
-    summary_rows,
+    row_of,
+    summary_table,
 )
 
 TIMED_POINTS = 50_000
@@ -63,7 +63,8 @@ def sections(report: Report, rows: Sequence[Row], map_side: int) -> list[Section
         Section("Summary", summary),
         Section(
             "Largest errors",
-            html_paragraph(YARDSTICK) + html_table(SUMMARY_HEADINGS, summary_rows(report.verdicts)),
+            html_paragraph(YARDSTICK)
+            + html_table(*summary_table([row_of(verdict) for verdict in report.verdicts])),
         ),
         Section("Where the errors are", html_figure(figures.error_map(map_side), _MAP_CAPTION)),
         *_distance_section(rows, report),

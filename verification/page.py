@@ -15,7 +15,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.25rem 0.6rem; border-bottom: 1px solid var(--line); text-align: left;
-         vertical-align: top; }
+         vertical-align: top; max-width: 36rem; min-width: 4rem; }
 th { position: sticky; top: 0; background: Canvas; }
 td.number { text-align: right; white-space: nowrap; }
 td.code { font-family: ui-monospace, monospace; font-size: 0.8rem; white-space: nowrap; }

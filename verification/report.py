@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+from verification.functions import FUNCTIONS
 from verification.judge import Verdict
 from verification.laws import LAWS
 from verification.measure import Point
@@ -133,25 +134,33 @@ def describe_failure(verdict: Verdict) -> str:
     )
 
 
-def summary_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
-    """The largest error of each value, over regions, for each backend and dtype."""
-    pooled: dict[tuple[str, str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        pooled.setdefault((verdict.function, verdict.dtype, verdict.subject), []).append(verdict)
-    rows = []
-    for (function, dtype, subject), group in pooled.items():
-        worst = max(group, key=lambda v: v.largest)
-        rows.append(
-            [
-                *(function, dtype, subject, f"{sum(v.count for v in group):,}"),
-                *(f"{max(v.p999 for v in group):.2f}", f"{worst.largest:.2f}"),
-                *(f"{worst.ceiling:g}", f"{worst.region}, {worst.worst.family}"),
-            ]
-        )
-    return sorted(rows)
+def row_of(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON has it."""
+    names = ("subject", "dtype", "function", "region", "count", "largest", "p999", "ceiling")
+    known = {name: getattr(verdict, name) for name in (*names, "p999_ceiling", "baseline")}
+    return known | {
+        "family": verdict.worst.family,
+        "worst_at": hex_point(*verdict.worst.worst_place),
+        "problems": verdict.problems,
+    }
 
 
-SUMMARY_HEADINGS = ("value", "dtype", "backend", "points", "p99.9", "largest", "ceiling", "worst")
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines: the largest error of each value over all regions, by backend."""
+    subjects = list(dict.fromkeys(row["subject"] for row in rows))
+    order = [value for function in FUNCTIONS.values() for value in function.values]
+    pooled: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        pooled.setdefault((order.index(row["function"]), row["dtype"]), []).append(row)
+    lines = []
+    for (value, dtype), group in sorted(pooled.items()):
+        largest = {
+            subject: max((r["largest"] for r in group if r["subject"] == subject), default=None)
+            for subject in subjects
+        }
+        cells = ["" if x is None else f"{x:.2f}" for x in largest.values()]
+        lines.append([order[value], dtype, f"{sum(r['count'] for r in group):,}", *cells])
+    return ["value", "dtype", "values", *subjects], lines
 
 
 def law_rows(laws: Sequence[LawResidual]) -> tuple[list[str], list[list[str]]]:
@@ -185,7 +194,7 @@ def as_markdown(report: Report) -> str:
         f"{report.summary}.\n",
         *(f"- **{failure}**\n" for failure in report.failures),
         f"## Largest errors\n\n{YARDSTICK}.\n",
-        markdown_table(SUMMARY_HEADINGS, summary_rows(report.verdicts)),
+        markdown_table(*summary_table([row_of(verdict) for verdict in report.verdicts])),
         "## Laws of DLMF chapter 23\n",
         markdown_table(headings, rows),
         "## The oracle against other formulas\n",
@@ -197,22 +206,13 @@ def as_markdown(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    def row(verdict: Verdict) -> dict[str, Any]:
-        names = ("subject", "dtype", "function", "region", "count", "largest", "p999", "ceiling")
-        known = {name: getattr(verdict, name) for name in (*names, "p999_ceiling", "baseline")}
-        return known | {
-            "family": verdict.worst.family,
-            "worst_at": hex_point(*verdict.worst.worst_place),
-            "problems": verdict.problems,
-        }
-
     return json.dumps(
         {
             "circumstances": dict(report.circumstances),
             "summary": report.summary,
             "failures": report.failures,
             "skipped": {skip.name: skip.reason for skip in report.skipped},
-            "rows": [row(verdict) for verdict in report.verdicts],
+            "rows": [row_of(verdict) for verdict in report.verdicts],
             "laws": [vars(residual) | {"holds": residual.holds} for residual in report.laws],
             "oracle": [vars(a) | {"holds": a.holds} for a in report.agreements],
         },

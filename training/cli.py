@@ -1,0 +1,42 @@
+"""The command line ``wefpe``: one word for each command, its own help behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    module: str  # has a function main(arguments) -> exit code
+    does: str
+
+
+# Modules by name: importing this file imports none of them, and nothing depends on them.
+COMMANDS = {
+    "verify": Command("verification.__main__", "measure every backend against the oracle"),
+    "claims": Command("verification.claims.__main__", "check the statements of the paper"),
+    "bench": Command("verification.bench", "time the backends beside their peers"),
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:<10} {command.does}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: wefpe COMMAND [options]", "", *lines, "", _HINT])
+
+
+_HINT = "wefpe COMMAND --help lists the options of a command."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        print(f"wefpe: unknown command {words[0]!r}; there are {known}", file=sys.stderr)
+        return 2
+    exit_code: int = import_module(COMMANDS[words[0]].module).main(words[1:])
+    return exit_code
