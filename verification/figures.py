@@ -21,15 +21,15 @@ TRUNCATION_LATTICES = {
 _BLUE, _ORANGE, _GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by every kind of eye
 
 
-def new_figure(columns: int, height: float = 3.6) -> tuple[Any, Any]:
-    """A figure made without the global state of pyplot, and its axes side by side."""
+def new_figure(height: float = 3.6) -> tuple[Any, Any]:
+    """A figure made without the global state of pyplot, and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.2 * columns, height), layout="constrained")
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    figure = Figure(figsize=(5.4, height), layout="constrained")
+    return figure, figure.subplots()
 
 
-def error_map(points_per_side: int) -> Any:
+def error_map(points_per_side: int) -> list[Any]:
     """Scaled errors of the NumPy backend over one period cell."""
     lattice = MAP_LATTICE
     s = (np.arange(points_per_side) + 0.5) / points_per_side
@@ -39,18 +39,20 @@ def error_map(points_per_side: int) -> Any:
     for place in np.ndindex(z.shape):
         for k, reference in enumerate(oracle.wp_and_prime(complex(z[place]), lattice)):
             errors[k][place] = in_eps(reference.error_of(values[k][place].item()), "complex128")
-    figure, axes = new_figure(2)
-    for axis, error, name in zip(axes, errors, ("℘", "℘′"), strict=True):
+    pictures = []
+    for error, name in zip(errors, ("℘", "℘′"), strict=True):
+        figure, axis = new_figure()
         image = axis.pcolormesh(z.real, z.imag, error, cmap="cividis", vmin=0, rasterized=True)
         axis.set(title=f"{name}, largest {error.max():.2f} eps", xlabel="Re z", ylabel="Im z")
         axis.set_aspect("equal")
         figure.colorbar(image, ax=axis, label="scaled error, eps")
-    return figure
+        pictures.append(figure)
+    return pictures
 
 
-def error_against_distance(rows: Sequence[Row], ceiling: float) -> Any:
+def error_against_distance(rows: Sequence[Row], ceiling: float) -> list[Any]:
     """Errors next to the pole at 0, over the distance in shortest periods."""
-    figure, (axis,) = new_figure(1)
+    figure, axis = new_figure()
     colours = {"wp": _BLUE, "wp_prime": _ORANGE}
     for name, colour in colours.items():
         chosen = [row for row in rows if row.function == name]
@@ -64,13 +66,14 @@ def error_against_distance(rows: Sequence[Row], ceiling: float) -> Any:
     axis.axhline(ceiling, color="black", lw=1, ls="--", label="ceiling")
     axis.set(xlabel="distance to the pole, shortest periods", ylabel="scaled error, eps")
     axis.legend()
-    return figure
+    return [figure]
 
 
-def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> Any:
+def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> list[Any]:
     """Error of the truncated lattice sum, our proven bound and the one printed in the paper."""
-    figure, axes = new_figure(len(TRUNCATION_LATTICES))
-    for axis, (title, lattice) in zip(axes, TRUNCATION_LATTICES.items(), strict=True):
+    pictures = []
+    for title, lattice in TRUNCATION_LATTICES.items():
+        figure, axis = new_figure()
         z = 0.9 * (complex(lattice.omega1) + complex(lattice.omega3))
         backend = get_backend("mpmath", dps=20)
         with mpmath.workdps(20):
@@ -87,15 +90,16 @@ def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> Any
         axis.loglog(sizes, printed, "--", color=_ORANGE, label="bound of the paper, 2|z|/R²")
         axis.set(title=title, xlabel="M = N", ylabel="|error|")
         axis.legend()
-    return figure
+        pictures.append(figure)
+    return pictures
 
 
-def timing_bars(ratios: dict[str, float]) -> Any:
-    figure, (axis,) = new_figure(1, height=0.6 + 0.4 * len(ratios))
+def timing_bars(ratios: dict[str, float]) -> list[Any]:
+    figure, axis = new_figure(height=0.6 + 0.4 * len(ratios))
     names = list(ratios)[::-1]
     axis.barh(names, [ratios[name] for name in names], color=_GREEN)
     for i, name in enumerate(names):
         axis.text(ratios[name], i, f" {ratios[name]:.3g}", va="center")
     axis.set(xlabel="time per point, multiples of numpy.exp", xscale="log")
     axis.margins(x=0.15)
-    return figure
+    return [figure]

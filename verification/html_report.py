@@ -30,6 +30,7 @@ from verification.report import (
 )
 
 TIMED_POINTS = 50_000
+_NUMPY = ("numpy", "complex128")  # whose errors are drawn
 
 
 def write(report: Report, rows: Sequence[Row], folder: Path, *, map_side: int) -> None:
@@ -86,14 +87,13 @@ def _distance_section(rows: Sequence[Row], report: Report) -> list[Section]:
     near = [
         row
         for row in rows
-        if row.subject == "numpy"
-        and row.dtype == "complex128"
+        if (row.subject, row.dtype) == _NUMPY
         and row.region == "pole at 0"
         and row.function in ("wp", "wp_prime")
     ]
     if not near:
         return []
-    ceiling = max(v.ceiling for v in report.verdicts if v.worst in near or v.function == "wp")
+    ceiling = max(v.ceiling for v in report.verdicts if v.worst in near)
     figure = figures.error_against_distance(near, ceiling)
     return [Section("Towards the pole", html_figure(figure, _POLE_CAPTION))]
 

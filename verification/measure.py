@@ -21,7 +21,7 @@ from wefpe_core.accuracy import in_eps
 Point = tuple[complex, ...]  # the arguments of one evaluation, without the lattice
 
 
-@dataclass
+@dataclass(eq=False)  # arrays have no single truth value
 class Row:
     """Scaled errors, in eps, of one value in one region of one family of lattices."""
 

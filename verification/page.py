@@ -21,7 +21,8 @@ td.number { text-align: right; white-space: nowrap; }
 td.code { font-family: ui-monospace, monospace; font-size: 0.8rem; white-space: nowrap; }
 tr.good td:last-child { color: var(--good); } tr.warn td:last-child { color: var(--warn); }
 tr.bad td { color: var(--bad); font-weight: 600; }
-figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
+figure { margin: 1.5rem 0; } .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
+ figure svg { max-width: 100%; height: auto; background: #fff; }
 figcaption, .note { font-size: 0.9rem; opacity: 0.85; max-width: 60rem; }
 """
 
@@ -74,12 +75,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def html_figure(figure: Any, caption: str) -> str:
-    """A matplotlib figure as inline SVG."""
+def html_figure(pictures: Iterable[Any], caption: str) -> str:
+    """matplotlib figures as inline SVG, side by side where there is room."""
+    panels = "".join(map(_svg, pictures))
+    return (
+        f'<figure><div class="panels">{panels}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _svg(figure: Any) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    svg = buffer.getvalue()
-    return f"<figure>{svg[svg.index('<svg') :]}<figcaption>{escape(caption)}</figcaption></figure>"
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
 
 
 def html_paragraph(text: str) -> str:

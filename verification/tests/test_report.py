@@ -103,7 +103,7 @@ def test_the_files_hold_what_was_measured_and_ask_for_nothing(
     for row in known["rows"]:
         assert f"{row['largest']:.2f}" in page
         assert f"{row['largest']:.2f}" in markdown
-    assert page.count("<svg") == 4  # error map, distance to the pole, truncation, time
+    assert page.count("<svg") == 6  # error maps, distance to the pole, truncation, time
     references = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page)
     assert all(reference.startswith(("#", "data:")) for reference in references)
     assert "url(http" not in page
