@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import Grid, coincident_offsets, grid_offsets, patch_centres
-from training.encodings.lattice_parameter import HalfPeriods
+from training.encodings.lattice_parameter import HalfPeriods, Learned
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
 BackendName = Literal["torch", "numpy", "mpmath"]
@@ -77,13 +77,20 @@ class Frame(NamedTuple):
         return torch.tensor(coincident_offsets(*self), device=device)
 
 
-def refuse_learning(backend: BackendName, learns: bool) -> None:
-    """Only torch differentiates."""
-    if learns and backend != "torch":
+def learned_part(
+    backend: BackendName, learnable: bool, lattice: Literal["rectangular", "general"]
+) -> Learned:
+    """What of the lattice is learned; EncodingOptionError if the options contradict each other."""
+    if learnable and backend != "torch":
         raise EncodingOptionError(
             f"backend={backend!r} cannot learn the lattice, since it has no gradients; "
             "set learnable=false or backend='torch'"
         )
+    if not learnable and lattice == "general":
+        raise EncodingOptionError("lattice='general' says what is learned, but learnable is false")
+    if not learnable:
+        return "nothing"
+    return "general" if lattice == "general" else "omega3"
 
 
 def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:

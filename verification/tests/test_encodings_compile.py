@@ -20,7 +20,6 @@ pytestmark = [
 ]
 
 QUICK = [
-    ("rope_axial", {}),
     ("weierstrass", {"learnable": False, "backend": "mpmath"}),
     ("weierstrass_green", {"learnable": False, "backend": "numpy"}),
 ]

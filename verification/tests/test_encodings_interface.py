@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
@@ -248,6 +249,15 @@ REFUSALS = [
         "corrected",
     ),
     ("weierstrass", {"fidelity": "authors", "scale": 3.0}, EncodingOptionError, "clamp"),
+    ("weierstrass", {"fidelity": "paper", "tau_min": 0.2}, EncodingOptionError, "corrected"),
+    ("weierstrass", {"learnable": False, "lattice": "general"}, EncodingOptionError, "learnable"),
+    (
+        "weierstrass_green",
+        {"learnable": False, "lattice": "general"},
+        EncodingOptionError,
+        "is false",
+    ),
+    ("weierstrass_fourier", {"fidelity": "paper", "tau_max": 4}, EncodingOptionError, "corrected"),
     ("weierstrass_fourier", {"recipe": "svhn"}, EncodingOptionError, "authors"),
     ("weierstrass_fourier", {"fidelity": "authors", "terms": 4}, EncodingOptionError, "recipe"),
     ("weierstrass_hybrid", {"wef_options": {"colour": 1}}, EncodingOptionError, "projection"),
@@ -305,6 +315,16 @@ def test_bad_grids_layers_and_tokens_are_refused_at_a_call(name):
         encoding.rotate(q[..., : HEAD_DIM // 2], k, (5, 8), 0)
     with pytest.raises(InputError, match="prefix"):
         encoding.prefix(-1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_grid_may_be_any_pair_of_integers(name):
+    encoding = small(name).eval()
+    with torch.no_grad():
+        want = answers(encoding, (5, 8))
+        for grid in ([5, 8], torch.Size([5, 8]), tuple(np.array([5, 8]))):
+            got = answers(encoding, grid)
+            assert all(torch.equal(got[key], want[key]) for key in want)
 
 
 def test_a_hybrid_without_a_table_says_so_before_any_forward_pass():

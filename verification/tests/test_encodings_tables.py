@@ -9,7 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
-from verification.tests.encoding_cases import NAMES, answers, small  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+from training.encodings import precision  # noqa: E402
+from verification.tests.encoding_cases import CEILINGS, NAMES, answers, error_in_eps, small  # noqa: E402
 
 GRID = (5, 8)
 ADDITIVE = ["learned", "weierstrass", "weierstrass_fourier", "weierstrass_hybrid"]
@@ -139,3 +143,29 @@ def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     assert torch.isclose(gradient, encoding.lattice_parameter.alpha_learn.grad)
     encoding.bias(GRID, 0)
     assert len(calls) == 5
+
+
+class WithoutFloat64(TorchDispatchMode):
+    """A device that has no float64: whoever makes one fails."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                assert leaf.dtype not in (torch.float64, torch.complex128), function
+        return result
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_devices_without_float64_get_tables_of_float32(name, monkeypatch):
+    encoding = small(name).eval()
+    want = answers(encoding, GRID)
+    encoding.drop_tables()
+    monkeypatch.setattr(precision, "_WITHOUT_FLOAT64", ("cpu",))
+    with WithoutFloat64():
+        got = answers(encoding, GRID)
+        total = sum(value.square().sum() for value in got.values())
+        if total.requires_grad:
+            total.backward()
+    for key in want:
+        assert error_in_eps(got[key], want[key], torch.float32) <= CEILINGS["single"]["float32"]
