@@ -47,8 +47,8 @@ def test_the_printed_series_and_its_wirtinger_derivative(terms):
     assert error_in_eps(values.dp_im, -slope_y, torch.float64) <= TABLES
 
 
-def test_the_surrogate_is_not_periodic_as_the_audit_measured():
-    # paper_audit F19: S(.8+.6i) = .7295, S(z+2w1) = .0763, S(z+2w3) = .0872.
+def test_the_surrogate_is_not_periodic_as_measured_apart():
+    # Measured apart, for beta .61, gamma .2: S(.8+.6i) = .7295, S(z+2w1) = .0763, S(z+2w3) = .0872.
     period = 2 * GOLDEN_HALF_PERIOD
     x = torch.tensor([0.8, 0.8 + period, 0.8], dtype=torch.float64)
     y = torch.tensor([0.6, 0.6, 0.6 + period], dtype=torch.float64)

@@ -57,7 +57,7 @@ def test_resampling_keeps_constants_and_planes(method):
 
 
 def test_a_round_trip_over_a_larger_grid_loses_what_was_measured():
-    # 14 -> 24 -> 14 by bicubic interpolation loses 38 % of a random table (experiments.md).
+    # 14 -> 24 -> 14 by bicubic interpolation loses 38 % of a random table.
     table = torch.randn(196, 192, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     losses = {}
     for method in METHODS:

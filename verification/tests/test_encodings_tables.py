@@ -140,7 +140,8 @@ def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     gradient = encoding.lattice_parameter.alpha_learn.grad.clone()
     encoding.zero_grad()
     sum(x.square().sum() for x in want).backward()
-    assert torch.isclose(gradient, encoding.lattice_parameter.alpha_learn.grad)
+    again = encoding.lattice_parameter.alpha_learn.grad
+    assert error_in_eps(gradient, again, torch.float32) <= CEILINGS["single"]["float32"]
     encoding.bias(GRID, 0)
     assert len(calls) == 5
 

@@ -108,7 +108,7 @@ def test_resolution_changes_no_value():
     assert error_in_eps(fine, coarse, torch.float64) <= CEILINGS["backends"]["float64"]
 
 
-# --- Symmetries (paper_audit F20) --------------------------------------------------------------
+# --- Symmetries --------------------------------------------------------------
 
 
 def grid_values(encoding, grid):
@@ -128,7 +128,7 @@ def test_symmetries_of_a_grid_over_the_whole_cell():
         (wp, -wp.T.conj()),  # transpose, on the square
     ]:
         assert error_in_eps(got, want, torch.float64) <= ceiling
-    # Two features are 2-to-1: 32 coincident pairs on 8x8 (paper_audit F20).
+    # Two features are 2-to-1: 32 coincident pairs on 8x8.
     pairs = np.abs(wp.reshape(-1, 1) - wp.reshape(-1)) <= 1e-9
     assert (np.triu(pairs, 1)).sum() == 32
 
@@ -151,7 +151,7 @@ def test_half_a_period_is_injective():
 def test_the_lattice_starts_where_it_is_told():
     square = small("weierstrass").lattice()
     assert error_in_eps(square.tau, 1j, torch.float32) <= FEATURES
-    assert square.omega1.real == pytest.approx(1.8540746773013719, rel=1e-15)
+    assert square.omega1.real == 1.8540746773013719
     oblong = small("weierstrass", g3=0.1).lattice()
     assert error_in_eps(oblong.tau.imag, 1.1618, torch.float32) <= 1e3  # four digits are printed
     assert (
@@ -193,8 +193,8 @@ def test_gradients_in_the_lattice_equal_differences(options):
         assert error <= CEILINGS["gradients"], name
 
 
-def test_the_lattice_follows_omega3_as_the_audit_measured():
-    # paper_audit F31: the sum over patches and components of the derivative in omega3/i at .755,
+def test_the_lattice_follows_omega3_as_measured_apart():
+    # Measured apart: the sum over patches and components of the derivative in omega3/i at .755,
     # 14x14, alpha .4, scale .15 is -101.7 if the lattice follows and -4.2 if it does not.
     omega3 = torch.tensor(0.755, dtype=torch.float64, requires_grad=True)
     u = (torch.arange(14, dtype=torch.float64) + 0.5) / 14
@@ -327,7 +327,7 @@ def test_the_literal_sum_is_the_listing(omega3):
         assert error_in_eps([float(x[n]) for x in got], want, torch.float64, scale) <= LITERAL
 
 
-def test_the_literal_sum_gives_the_numbers_of_the_audit():
+def test_the_literal_sum_gives_known_numbers():
     z = torch.tensor([1 + 0.5j, 0.0, 2 * GOLDEN_HALF_PERIOD, 0.003j], dtype=torch.complex128)
     p_re, p_im, dp_re, dp_im = clamped_lattice_sum(
         z.real, z.imag, GOLDEN_HALF_PERIOD, GOLDEN_HALF_PERIOD
@@ -362,7 +362,7 @@ def test_paper_and_corrected_differ_by_truncation_on_the_same_lattice():
     paper = small("weierstrass", fidelity="paper", alpha_u=0.5).double()
     want = exact_features((8, 8), paper.lattice(), 0.5, 0.5, 0.15)
     error = np.abs(paper.features((8, 8)).detach().numpy() - want).max()
-    assert 1e-7 < error < 1.7e-5  # paper_audit F16
+    assert 1e-7 < error < 1.7e-5  # of its 12x12 sum
 
 
 def test_the_authors_numbers():
@@ -390,8 +390,8 @@ def test_the_authors_numbers():
 
 
 def test_the_authors_decay_protocol_gives_the_figure_of_the_paper():
-    # experiments.md: content plus encoding, 79 bins, Pearson of bin means: -0.974 with a spread of
-    # 0.015 over 200 seeds.
+    # The published protocol: content plus encoding, 79 bins, Pearson of bin means. Over 200 seeds
+    # it gives -0.974 with a spread of 0.015; the paper prints -0.966.
     grid = (14, 14)
     row, column = np.divmod(np.arange(196), 14)
     i, j = np.triu_indices(196, 1)
