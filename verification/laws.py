@@ -37,7 +37,11 @@ def parity(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
     for function in ("zeta", "sigma"):
         (value,) = subject.evaluate(function, z, lattice=lattice)
         (reflected,) = subject.evaluate(function, -z, lattice=lattice)
-        residuals.append(identities.oddness(value, reflected))
+        # Where sigma has overflowed there is nothing left to compare but the overflow itself.
+        finite = np.isfinite(value)
+        unlike = np.where(np.isfinite(reflected) == finite, 0.0, np.inf)
+        odd = identities.oddness(np.where(finite, value, 1.0), np.where(finite, reflected, -1.0))
+        residuals.append(odd + unlike)
     return np.stack(residuals)
 
 

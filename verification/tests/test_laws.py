@@ -170,3 +170,12 @@ def test_inverse_leads_back(subject: Subject, data: st.DataObject) -> None:
     p_reference, _ = reference(complex(back[0]), lattice)
     ceiling = load_contracts()["accuracy"]["inverse_wp"]["complex128"]["largest"]
     assert in_eps(p_reference.error_of(complex(w[0])), "complex128") <= ceiling
+
+
+def test_parity_compares_overflow_with_overflow(subject: Subject) -> None:
+    """sigma grows like exp(z^2) over the area: on a thin lattice it leaves the range of doubles."""
+    thin, z = Lattice(1.0, 0.015625 + 0.0009765625j), np.array([1.5 + 1.25j, 0.125 + 0.25j])
+    (value,) = subject.evaluate("sigma", z, lattice=thin)
+    assert not np.isfinite(value).all()
+    residual = laws.residual_in_eps("parity 23.2(ii)", subject, z, z, thin)
+    assert residual <= LAW_CEILING
