@@ -13,7 +13,6 @@ from training.models.checkpoints import LoadReport as LoadReport
 from training.models.checkpoints import load_checkpoint as load_checkpoint
 from training.models.dhvt import HybridVisionTransformer as HybridVisionTransformer
 from training.models.dhvt import build_dhvt as build_dhvt
-from training.models.position_hooks import NoPosition as NoPosition
 from training.models.position_tables import timm_state_dict as timm_state_dict
 from training.models.vit import VIT_SIZES as VIT_SIZES
 from training.models.vit import VisionTransformer as VisionTransformer

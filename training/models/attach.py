@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from training.encodings import AbstractEncoding
 from training.models.attachment import AbstractAttachment
 from training.models.position_hooks import checked_encoding
 from training.models.timm_adapter import TimmAttachment
@@ -21,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 _KEEPER = "_position_attachment"
 
 
-def attach(model: Model, encoding: nn.Module) -> Model:
+def attach(model: Model, encoding: AbstractEncoding) -> Model:
     """Give a timm `VisionTransformer` or a Hugging Face `ViTModel` another position encoding.
 
     The learned table of the model leaves it, so position is added once; the encoding becomes
@@ -34,7 +35,7 @@ def attach(model: Model, encoding: nn.Module) -> Model:
         Changed in place. A Hugging Face model with a head (`ViTForImageClassification`) is
         changed in its ``.vit``. For images of several sizes build a timm model with
         ``dynamic_img_size=True``; a `ViTModel` takes any size once attached.
-    encoding : torch.nn.Module
+    encoding : AbstractEncoding
         Built for the width, depth and heads of the model, on the device of the model.
 
     Returns
@@ -58,7 +59,7 @@ def attach(model: Model, encoding: nn.Module) -> Model:
     return model
 
 
-def detach(model: nn.Module) -> nn.Module:
+def detach(model: nn.Module) -> AbstractEncoding:
     """Undo `attach`: the model gets its own learned table back; returns the encoding."""
     core, _, _ = _recognised(model)
     attachment: AbstractAttachment | None = getattr(core, _KEEPER, None)

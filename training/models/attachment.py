@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from training.models.position_hooks import Grid, as_encoding, bias_of_tokens, rotate_patches
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
+from training.models.position_hooks import bias_of_tokens, rotate_patches
 from wefpe_core import InputError
 
 
@@ -22,7 +24,7 @@ class AbstractAttachment:
     used by the layers of the same forward pass.
     """
 
-    def __init__(self, model: nn.Module, encoding: nn.Module) -> None:
+    def __init__(self, model: nn.Module, encoding: AbstractEncoding) -> None:
         self.encoding = encoding
         self.grid: Grid | None = None
         self.handles: list[RemovableHandle] = []
@@ -73,7 +75,7 @@ class AbstractAttachment:
 
     def table_of_all_tokens(self, grid: Grid, n_prefix: int, like: Tensor) -> Tensor | None:
         """Additive table (prefix + H*W, dim), or None if the encoding adds nothing."""
-        place = as_encoding(self.encoding)
+        place = self.encoding
         patches = place.additive(grid)
         prefix = place.prefix(n_prefix) if n_prefix else None
         if patches is None and prefix is None:

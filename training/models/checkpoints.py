@@ -10,21 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
 from training.models.checkpoint_files import CheckpointError, read_weights
-from training.models.position_hooks import Grid, as_encoding
+from training.models.dhvt import HybridVisionTransformer
 from training.models.position_tables import POSITIONS, LearnedPositions, split_positions
+from training.models.vit import VisionTransformer
 from wefpe_core import InputError
 
 Positions = Literal["resample", "replace", "hybrid"]
 Head = Literal["keep", "new"]
+Model = VisionTransformer | HybridVisionTransformer
 
 _ENCODING = "encoding."
 _HEADS = ("head.", "head_dist.")
 _BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
-_HYBRIDS = ("weierstrass_hybrid",)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class LoadReport:
 
 
 def load_checkpoint(
-    model: nn.Module,
+    model: Model,
     source: str | Path,
     *,
     positions: Positions = "resample",
@@ -68,8 +70,8 @@ def load_checkpoint(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        A model of this package.
+    model : VisionTransformer or HybridVisionTransformer
+        Changed in place.
     source : str or Path
         A .safetensors, .pth or .npz file, or ``hf-hub:owner/name`` to download.
     positions : {"resample", "replace", "hybrid"}
@@ -98,9 +100,10 @@ def load_checkpoint(
         raise InputError(f"positions must be resample, replace or hybrid, got {positions!r}")
     if head not in ("keep", "new"):
         raise InputError(f"head must be 'keep' or 'new', got {head!r}")
-    encoding = model.get_submodule("encoding")
-    _check_encoding(encoding, positions)
     weights, path = read_weights(source)
+    encoding = model.encoding
+    if not any(name.startswith(_ENCODING) for name in weights):
+        _check_encoding(encoding, positions)
     table = None
     if POSITIONS in weights:
         table = split_positions(weights, path, checkpoint_grid)
@@ -115,16 +118,13 @@ def load_checkpoint(
         _check_architecture(missing, unexpected, targets, weights, path)
     loaded = {name: weights[name] for name in targets if name in weights}
     _check_shapes(loaded, targets, path)
-    place, sentence = _placement(model, encoding, table, positions, weights, path)
-    with torch.no_grad():
-        for name, tensor in loaded.items():
-            targets[name].copy_(tensor)
-        place()
+    sentence = _place(encoding, table, positions, loaded, path)
+    model.load_state_dict(loaded, strict=False)
     kept = "from the file" if "head.weight" in loaded else "as in the model"
     return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept)
 
 
-def _targets(model: nn.Module, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _targets(model: Model, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of the model a file is to fill."""
     with_encoding = any(name.startswith(_ENCODING) for name in weights)
     return {
@@ -135,18 +135,19 @@ def _targets(model: nn.Module, head: Head, weights: Mapping[str, Tensor]) -> dic
     }
 
 
-def _check_encoding(encoding: nn.Module, positions: Positions) -> None:
-    name = getattr(encoding, "name", type(encoding).__name__)
-    has_table = callable(getattr(encoding, "load_table", None))
-    is_hybrid = has_table and name in _HYBRIDS
+def _check_encoding(encoding: AbstractEncoding, positions: Positions) -> None:
+    takes_table = callable(getattr(encoding, "load_table", None))
+    is_hybrid = takes_table and encoding.name != "learned"
     if positions == "hybrid" and not is_hybrid:
         raise InputError(
-            f"positions='hybrid' needs a hybrid encoding ({', '.join(_HYBRIDS)}), not {name}"
+            "positions='hybrid' needs an encoding with a learned part (weierstrass_hybrid), "
+            f"not {encoding.name}"
         )
-    if positions == "resample" and (not has_table or is_hybrid):
+    if positions == "resample" and (not takes_table or is_hybrid):
         other = "hybrid" if is_hybrid else "replace"
         raise InputError(
-            f"positions='resample' needs the learned encoding; for {name} say positions={other!r}"
+            "positions='resample' needs the learned encoding; "
+            f"for {encoding.name} say positions={other!r}"
         )
 
 
@@ -192,60 +193,52 @@ def _check_shapes(weights: Mapping[str, Tensor], targets: Mapping[str, Tensor], 
     raise CheckpointError(f"{path}: {_some(each)}{hint}")
 
 
-def _placement(
-    model: nn.Module,
-    encoding: nn.Module,
+def _place(
+    encoding: AbstractEncoding,
     table: LearnedPositions | None,
     positions: Positions,
-    weights: Mapping[str, Tensor],
+    loaded: dict[str, Tensor],
     path: Path,
-) -> tuple[Callable[[], None], str]:
-    """What to do with the learned table once all is checked, and a sentence about it."""
+) -> str:
+    """Give the learned table to the encoding, or leave it out; a sentence about it.
 
-    def nothing() -> None:
-        pass
-
+    A class token whose row nobody takes has it added to the token in `loaded`: that row says
+    nothing about place, and the weights were trained with it.
+    """
     if table is None:
-        if any(name.startswith(_ENCODING) for name in weights):
-            return nothing, "those of the encoding, from the file"
+        if any(name.startswith(_ENCODING) for name in loaded):
+            return "those of the encoding, from the file"
         if positions != "replace":
             raise CheckpointError(f"{path} has no {POSITIONS}: there is nothing to {positions}")
-        return nothing, "none in the file; those of the encoding stand"
-    height, width = table.grid
+        return f"none in the file; {encoding.name} stands"
     if positions == "replace":
-        return _replacement(model, encoding, table)
-    dim = getattr(model, "dim", table.patches.shape[1])
-    if table.patches.shape[1] != dim:
+        sentence = f"replaced by {encoding.name}"
+        is_row_free = encoding.prefix(1) is None
+    else:
+        n_rows = int(getattr(getattr(encoding, "options", None), "prefix_tokens", 1))
+        is_row_free = n_rows == 0
+        _load_table(encoding, table, n_rows, path)
+        height, width = table.grid
+        sentence = f"the learned table of {height} x {width} patches, {positions}"
+    if is_row_free and len(table.prefix) and "cls_token" in loaded:
+        loaded["cls_token"] = loaded["cls_token"] + table.prefix[:1]
+        sentence += "; the row of the class token is added to that token"
+    return sentence
+
+
+def _load_table(
+    encoding: AbstractEncoding, table: LearnedPositions, n_rows: int, path: Path
+) -> None:
+    """Hand the table to the encoding, whose grid it is resampled to.
+
+    Prefix tokens the file does not know get zeros.
+    """
+    dim = table.patches.shape[1]
+    if dim != encoding.size.dim:
         raise CheckpointError(
-            f"{path}: {POSITIONS} has {table.patches.shape[1]} channels, the model {dim}"
+            f"{path}: {POSITIONS} has {dim} channels, the model {encoding.size.dim}"
         )
-    n_rows = _prefix_rows_held(encoding)
     rows = table.patches.new_zeros(n_rows, dim)
     rows[: len(table.prefix)] = table.prefix[:n_rows]
-
-    def place() -> None:
-        encoding.load_table(table.patches, table.grid, rows if n_rows else None)  # type: ignore[operator]
-
-    return place, f"the learned table of {height} x {width} patches, for the encoding ({positions})"
-
-
-def _prefix_rows_held(encoding: nn.Module) -> int:
-    """How many rows for prefix tokens the table of an encoding has."""
-    options = getattr(encoding, "options", None)
-    return int(getattr(options, "prefix_tokens", 1))
-
-
-def _replacement(
-    model: nn.Module, encoding: nn.Module, table: LearnedPositions
-) -> tuple[Callable[[], None], str]:
-    """Leave the learned table out; where only the class token would miss its row, add that."""
-    name = getattr(encoding, "name", type(encoding).__name__)
-    sentence = f"replaced by {name}"
-    class_token = getattr(model, "cls_token", None)
-    if class_token is None or not len(table.prefix) or as_encoding(encoding).prefix(1) is not None:
-        return lambda: None, sentence
-
-    def place() -> None:
-        class_token.add_(table.prefix[:1].to(class_token))
-
-    return place, f"{sentence}; the row of the class token is added to that token"
+    take: Callable[..., None] = getattr(encoding, "load_table")  # noqa: B009 - not of all encodings
+    take(table.patches, table.grid, rows if n_rows else None)

@@ -1,7 +1,7 @@
 """DHVT, the hybrid of convolutions and attention the paper compares with, and its position slot.
 
 Lu et al., "Bridging the Gap Between Vision Transformers and Convolutional Neural Networks on
-Small Datasets", NeurIPS 2022. As published it has no position encoding: pass ``NoPosition()``.
+Small Datasets", NeurIPS 2022. As published it has no position encoding: ``encoding="none"``.
 Parameter names are those of the published model. Two deviations: BatchNorm where the original
 has SyncBatchNorm, which needs CUDA (`torch.nn.SyncBatchNorm.convert_sync_batchnorm` restores it),
 and rectangular grids.
@@ -16,8 +16,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
 from torch import Tensor, nn
 
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
 from training.models.layers import NORM_EPS, DropPath, attend, grid_of, initialise
-from training.models.position_hooks import Grid, add_position, checked_encoding, shared_tables
+from training.models.position_hooks import add_position, checked_encoding, shared_tables
 from training.models.vit import check_shape, encoding_by_name
 from wefpe_core import InputError
 
@@ -95,7 +97,7 @@ class HeadInteractedAttention(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
@@ -168,7 +170,7 @@ class HybridBlock(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
@@ -186,7 +188,7 @@ class HybridVisionTransformer(nn.Module):
 
     def __init__(
         self,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         *,
         dim: int,
         depth: int,
@@ -239,7 +241,7 @@ class HybridVisionTransformer(nn.Module):
 
 def build_dhvt(
     *,
-    encoding: nn.Module | str,
+    encoding: AbstractEncoding | str,
     encoding_options: Mapping[str, Any] | None = None,
     patch_size: int = 4,
     num_heads: int = 4,

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
 from torch import Tensor, nn
 
-from training.models.position_hooks import Grid, bias_of_tokens, rotate_patches
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
+from training.models.position_hooks import bias_of_tokens, rotate_patches
 from wefpe_core import InputError
 
 NORM_EPS = 1e-6  # of every LayerNorm in timm's, DeiT's and Google's vision transformers
@@ -72,7 +74,7 @@ class PatchEmbed(nn.Module):
 def attend(
     qkv: Tensor,
     num_heads: int,
-    encoding: nn.Module,
+    encoding: AbstractEncoding,
     grid: Grid,
     layer: int,
     *,
@@ -115,7 +117,7 @@ class Attention(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
@@ -170,7 +172,7 @@ class Block(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
     ) -> Tensor:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from training.encodings.grid import Grid
 from training.models.checkpoint_files import CheckpointError
-from training.models.position_hooks import Grid, as_encoding
+from training.models.vit import VisionTransformer
 from wefpe_core import InputError
 
 POSITIONS = "pos_embed"
@@ -54,16 +55,15 @@ def split_positions(
     )
 
 
-def timm_state_dict(model: nn.Module, grid: Grid) -> dict[str, Tensor]:
+def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
     """State dict under timm's names, the additive encoding written out as its ``pos_embed``.
 
     Any additive encoding can go this way, for one grid. Rotary and bias encodings cannot: timm's
     `VisionTransformer` has no place for them, and `InputError` says so.
     """
-    encoding = as_encoding(model.get_submodule("encoding"))
-    kind = getattr(encoding, "kind", "additive")
-    if kind in ("rotary", "bias") or encoding.bias(grid, 0) is not None:
-        raise InputError("a rotary or bias encoding cannot be written as a table of positions")
+    encoding = model.encoding
+    if encoding.kind in ("rotary", "bias"):
+        raise InputError(f"{encoding.name} is no table of positions: timm has no place for it")
     state = {k: v for k, v in model.state_dict().items() if not k.startswith("encoding.")}
     with torch.no_grad():
         patches = encoding.additive(grid)

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from training.encodings import AbstractEncoding
 from training.models.attachment import AbstractAttachment, moved_like
 from training.models.layers import grid_of
 from wefpe_core import InputError
@@ -23,7 +24,7 @@ _ASK = "interpolate_pos_encoding"
 class TransformersAttachment(AbstractAttachment):
     """See the module."""
 
-    def __init__(self, model: nn.Module, encoding: nn.Module) -> None:
+    def __init__(self, model: nn.Module, encoding: AbstractEncoding) -> None:
         super().__init__(model, encoding)
         self.table: nn.Parameter | None = None
 

@@ -12,8 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from training.encodings import AbstractEncoding, build_encoding
+from training.encodings.grid import Grid
 from training.models.layers import NORM_EPS, Block, PatchEmbed, initialise
-from training.models.position_hooks import Grid, add_position, checked_encoding, shared_tables
+from training.models.position_hooks import add_position, checked_encoding, shared_tables
 from wefpe_core import InputError
 
 Pooling = Literal["token", "mean"]
@@ -37,9 +39,8 @@ class VisionTransformer(nn.Module):
 
     Parameters
     ----------
-    encoding : torch.nn.Module
-        Position encoding with `additive`, `rotate`, `bias` and `prefix` (see
-        `training.models.position_hooks`); ``NoPosition()`` for none. Its table is added once.
+    encoding : AbstractEncoding
+        Made by `training.encodings.build_encoding` for this width, depth and number of heads.
     dim, depth, num_heads, patch_size : int
         Shape of the model; `VIT_SIZES` has the published ones.
     num_classes : int
@@ -60,7 +61,7 @@ class VisionTransformer(nn.Module):
 
     def __init__(
         self,
-        encoding: nn.Module,
+        encoding: AbstractEncoding,
         *,
         dim: int,
         depth: int,
@@ -178,7 +179,7 @@ def check_shape(*, dim: int, depth: int, num_heads: int, patch_size: int) -> Non
 def build_vit(
     size: str,
     *,
-    encoding: nn.Module | str,
+    encoding: AbstractEncoding | str,
     encoding_options: Mapping[str, Any] | None = None,
     image_size: int | tuple[int, int] | None = None,
     **options: Any,
@@ -189,7 +190,7 @@ def build_vit(
     ----------
     size : str
         A name of `VIT_SIZES`.
-    encoding : torch.nn.Module or str
+    encoding : AbstractEncoding or str
         An encoding built for this size, or the name of one, which is then built with
         `encoding_options` for the grid of `image_size`.
     image_size : int or (int, int), optional
@@ -223,10 +224,8 @@ def encoding_by_name(
     patch_size: int,
     image_size: int | tuple[int, int],
     options: Mapping[str, Any] | None = None,
-) -> nn.Module:
+) -> AbstractEncoding:
     """The encoding of that name for a model of these numbers."""
-    from training.encodings import build_encoding
-
     check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     if height % patch_size or width % patch_size:

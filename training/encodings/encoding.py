@@ -1,0 +1,205 @@
+"""`AbstractEncoding`: what a model asks of a positional encoding, with the neutral answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from training.encodings.grid import Grid, checked_grid
+from training.encodings.options import NoOptions
+from training.encodings.precision import without_autocast, working_dtype
+from training.encodings.table_cache import TableCache
+from wefpe_core.errors import InputError
+
+Kind = Literal["none", "additive", "rotary", "bias"]
+T = TypeVar("T")
+
+
+class EncodingSize(NamedTuple):
+    """The model an encoding is made for; `grid` is the one it is trained on."""
+
+    dim: int
+    depth: int
+    num_heads: int
+    grid: Grid
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.num_heads
+
+    @classmethod
+    def checked(cls, dim: Any, depth: Any, num_heads: Any, grid: Any) -> EncodingSize:
+        for name, value in (("dim", dim), ("depth", depth), ("num_heads", num_heads)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a positive integer, got {value!r}")
+        if dim % num_heads:
+            raise InputError(f"dim={dim} is not divisible by num_heads={num_heads}")
+        return cls(dim, depth, num_heads, checked_grid(grid))
+
+
+class AbstractEncoding(nn.Module):
+    """A positional encoding of patch tokens.
+
+    A model adds `additive` to its patch tokens and `prefix` to the class and register tokens
+    before the first block, and in the attention of every block passes the patch part of q and k
+    through `rotate` and adds `bias` to the logits of patches against patches. Each encoding
+    answers one of these and leaves the others neutral. Every method takes any grid.
+
+    Subclasses take ``(size, options)`` and name themselves by the class attributes. They make
+    tables with `table`, so that these are exact under autocast, reused where that is
+    safe, and never part of a state dict.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    summary: ClassVar[str]
+    formula: ClassVar[str]
+    options_class: ClassVar[type[Any]] = NoOptions
+
+    _like: Tensor
+
+    def __init__(self, size: EncodingSize) -> None:
+        super().__init__()
+        self.size = size
+        # Tells where the module is and which dtype its tables get, also without any parameter.
+        self.register_buffer("_like", torch.empty(0), persistent=False)
+        self._tables = TableCache()
+        self._pass_tables: dict[Hashable, Any] | None = None
+
+    def additive(self, grid: Grid) -> Tensor | None:
+        """What is added to the patch tokens, (height*width, dim); None if nothing is."""
+        checked_grid(grid)
+        return None
+
+    def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
+        """q and k of the patch tokens, (batch, heads, height*width, head_dim), with position."""
+        self.check_tokens(q, k, grid, layer)
+        return q, k
+
+    def bias(self, grid: Grid, layer: int) -> Tensor | None:
+        """What is added to the attention logits, (heads, height*width, height*width), or None.
+
+        The first position index belongs to the query, the second to the key.
+        """
+        checked_grid(grid)
+        self.check_layer(layer)
+        return None
+
+    def prefix(self, n: int) -> Tensor | None:
+        """What is added to the first `n` tokens (class token first, then registers), or None."""
+        check_prefix(n)
+        return None
+
+    def check_ready(self) -> None:
+        """Raise if the encoding cannot be used yet; models ask before the first forward pass."""
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that should not decay: all but matrices of projections."""
+        return {
+            name
+            for name, parameter in self.named_parameters()
+            if parameter.ndim < 2 or not name.endswith("weight")
+        }
+
+    @contextmanager
+    def shared_pass(self) -> Iterator[None]:
+        """Within it, all layers share tables that depend on learned parameters.
+
+        For the loop over the blocks in one forward pass: without it the elliptic functions of a
+        learned lattice are evaluated once per layer. Not with activation checkpointing, which
+        evaluates each block again on its own.
+        """
+        self._pass_tables = {}
+        try:
+            yield
+        finally:
+            self._pass_tables = None
+
+    def drop_tables(self) -> None:
+        """Forget every table; needed only after writing to ``parameter.data``."""
+        self._tables.clear()
+
+    def train(self, mode: bool = True) -> AbstractEncoding:
+        if hasattr(self, "_tables"):
+            self._tables.clear()
+        super().train(mode)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return self._like.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype tables are cast to."""
+        return self._like.dtype
+
+    @property
+    def working_dtype(self) -> torch.dtype:
+        """The dtype tables are computed in."""
+        return working_dtype(self.device)
+
+    def table(
+        self, key: Hashable, make: Callable[[], T], depends_on: Sequence[Tensor] | None = None
+    ) -> T:
+        """The result of `make`, computed outside autocast and kept while it is valid.
+
+        By default a table depends on every parameter of the module, perhaps through dropout: it
+        is kept in eval mode only, and only where no gradient is asked for. One for which
+        `depends_on` names what it is made of is also kept in training, if none of that is learned.
+        """
+        tensors = list(self.parameters()) if depends_on is None else list(depends_on)
+        with without_autocast(self.device):
+            if torch.compiler.is_compiling():
+                return make()
+            is_learned = any(t.requires_grad for t in tensors)
+            changes = is_learned or depends_on is None
+            if not (is_learned and torch.is_grad_enabled()) and not (self.training and changes):
+                where = (key, self.device, self.dtype)
+                table: T = self._tables.get(where, tensors, make)
+                return table
+            if self._pass_tables is None:
+                return make()
+            if key not in self._pass_tables:
+                self._pass_tables[key] = make()
+            shared: T = self._pass_tables[key]
+            return shared
+
+    def check_layer(self, layer: int) -> None:
+        if not 0 <= layer < self.size.depth:
+            raise InputError(f"layer {layer!r} is not one of the {self.size.depth} layers from 0")
+
+    def check_tokens(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> None:
+        height, width = checked_grid(grid)
+        self.check_layer(layer)
+        expected = (self.size.num_heads, height * width, self.size.head_dim)
+        for name, tokens in (("q", q), ("k", k)):
+            if tokens.ndim != 4 or tuple(tokens.shape[1:]) != expected:
+                raise InputError(
+                    f"{name} must have the shape (batch, heads, patches, head_dim) = "
+                    f"(batch, {', '.join(map(str, expected))}) for the grid {(height, width)}, "
+                    f"without class or register tokens; got {tuple(tokens.shape)}"
+                )
+
+    def extra_repr(self) -> str:
+        size = self.size
+        return f"dim={size.dim}, depth={size.depth}, num_heads={size.num_heads}, grid={size.grid}"
+
+
+def check_prefix(n: int) -> None:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise InputError(f"the number of prefix tokens must be 0 or more, got {n!r}")
+
+
+def prefix_rows(rows: Tensor, n: int) -> Tensor | None:
+    """The first `n` rows; tokens beyond them (registers) get zeros. None for no token."""
+    check_prefix(n)
+    if n == 0:
+        return None
+    if n <= rows.shape[0]:
+        return rows[:n]
+    return torch.cat([rows, rows.new_zeros(n - rows.shape[0], rows.shape[1])])

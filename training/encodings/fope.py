@@ -1,0 +1,119 @@
+"""FoPE: rotary encoding whose cosines and sines are mixed by fixed random Fourier coefficients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from training.encodings.encoding import AbstractEncoding, EncodingSize
+from training.encodings.grid import Grid
+from training.encodings.options import option
+from training.encodings.precision import without_autocast, working_dtype
+from training.encodings.rotary import rotate_pairs, rotation_dtype
+from wefpe_core.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FopeOptions:
+    """Options of `fope`."""
+
+    pad: Literal["official", "identity"] = option(
+        "official",
+        "what pairs without a frequency get: cos = sin = 1 as in the published code (a turn by "
+        "45 degrees and sqrt 2, the same everywhere), or cos = 1, sin = 0 (no change)",
+    )
+    gain: float = option(
+        0.3, "gain of the random part of the coefficients (published: 0.3, 0.4, 0.6)", at_least=0.0
+    )
+    base: float = option(10000.0, "ratio of the slowest to the fastest period", above=0.0)
+    learnable: bool = option(False, "whether the coefficients are learned (published: no)")
+
+
+class FopeEncoding(AbstractEncoding):
+    """Fourier position embedding on the raster index.
+
+    Of RoPE's frequencies those that do not complete a turn within the grid of training are
+    dropped; D remain. Each layer and head has matrices (D, min(D, head_dim/4)) for cosines and
+    for sines: the identity, or every so-maniest unit vector, plus Xavier noise. They are fixed, so
+    they are part of the state dict. Half layout.
+    """
+
+    name = "fope"
+    kind = "rotary"
+    summary = "rotary by the raster index, with fixed mixtures of frequencies for each head"
+    formula = "q_i -> q_i F_cos(m_i) + rotate_half(q_i) F_sin(m_i), F = [cos(m f) C, pad]"
+    options_class = FopeOptions
+
+    sin_coefficients: Tensor
+    cos_coefficients: Tensor
+
+    def __init__(self, size: EncodingSize, options: FopeOptions) -> None:
+        super().__init__(size)
+        if size.head_dim % 4:
+            raise InputError(f"fope needs head_dim divisible by 4, got {size.head_dim}")
+        self.options = options
+        self.kept = _frequencies_kept(size, options.base)
+        outputs = min(self.kept, size.head_dim // 4)
+        for name in ("sin_coefficients", "cos_coefficients"):
+            layers = [
+                _coefficients(size.num_heads, self.kept, outputs, options.gain)
+                for _ in range(size.depth)
+            ]
+            coefficients = torch.stack(layers)
+            if options.learnable:
+                self.register_parameter(name, nn.Parameter(coefficients))
+            else:
+                self.register_buffer(name, coefficients)
+
+    def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
+        self.check_tokens(q, k, grid, layer)
+        dtype, device = rotation_dtype(q), q.device
+        coefficients = (self.cos_coefficients, self.sin_coefficients)
+
+        def make() -> tuple[Tensor, Tensor]:
+            wide = working_dtype(device)
+            index = torch.arange(grid[0] * grid[1], dtype=wide, device=device)
+            exponents = torch.arange(self.kept, dtype=wide, device=device)
+            frequencies = torch.pow(self.options.base, -2.0 * exponents / self.size.head_dim)
+            angles = index[:, None] * frequencies
+            waves = (torch.cos(angles), torch.sin(angles))
+            pads = (1.0, 1.0 if self.options.pad == "official" else 0.0)
+            cos, sin = (
+                self._padded(wave @ mixture[layer].to(wide), pad).to(dtype)
+                for wave, mixture, pad in zip(waves, coefficients, pads, strict=True)
+            )
+            return cos, sin
+
+        key = ("rotation", grid, layer, dtype, device)
+        cos, sin = self.table(key, make, depends_on=coefficients)
+        with without_autocast(device):
+            return rotate_pairs(q, cos, sin, "half"), rotate_pairs(k, cos, sin, "half")
+
+    def _padded(self, mixed: Tensor, value: float) -> Tensor:
+        missing = self.size.head_dim // 2 - mixed.shape[-1]
+        return nn.functional.pad(mixed, (0, missing), value=value)
+
+
+def _frequencies_kept(size: EncodingSize, base: float) -> int:
+    """How many of base^(-2i/head_dim) are at least 2 pi over the number of patches."""
+    slowest = 2.0 * math.pi / (size.grid[0] * size.grid[1])
+    kept = sum(base ** (-2.0 * i / size.head_dim) >= slowest for i in range(size.head_dim // 2))
+    if not kept:
+        raise InputError(f"fope needs at least 7 patches, got the grid {size.grid}")
+    return kept
+
+
+def _coefficients(heads: int, inputs: int, outputs: int, gain: float) -> Tensor:
+    # Xavier of the whole (heads, inputs, outputs) tensor, as published: its fans are those of a
+    # convolution, inputs*outputs and heads*outputs.
+    noise = torch.empty(heads, inputs, outputs)
+    nn.init.xavier_normal_(noise, gain=gain)
+    step = math.ceil(inputs / outputs)
+    for i in range(outputs):
+        if i * step < inputs:
+            noise[:, i * step, i] += 1.0
+    return noise

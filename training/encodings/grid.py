@@ -1,0 +1,106 @@
+"""Patch coordinates. A grid is always (height, width) in patches, row-major."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wefpe_core.errors import InputError
+
+Grid = tuple[int, int]
+
+
+def checked_grid(grid: Any) -> Grid:
+    """`grid` as two positive integers, or InputError."""
+    try:
+        height, width = grid
+    except (TypeError, ValueError):
+        raise InputError(f"grid must be (height, width) in patches, got {grid!r}") from None
+    for name, value in (("height", height), ("width", width)):
+        is_integer = isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+        if not is_integer or value < 1:
+            raise InputError(f"grid {name} must be a positive integer, got {value!r} in {grid!r}")
+    return height, width
+
+
+def patch_indices(grid: Grid, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Column x and row y of every patch, counted from 0; each of shape (height*width,)."""
+    height, width = grid
+    rows = torch.arange(height, dtype=dtype, device=device)
+    columns = torch.arange(width, dtype=dtype, device=device)
+    x = columns[None, :].expand(height, width).reshape(-1)
+    y = rows[:, None].expand(height, width).reshape(-1)
+    return x, y
+
+
+def patch_centres(grid: Grid, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """u = (column + 1/2)/width and v = (row + 1/2)/height of every patch."""
+    height, width = grid
+    x, y = patch_indices(grid, dtype, device)
+    return (x + 0.5) / width, (y + 0.5) / height
+
+
+class Offsets(NamedTuple):
+    """The (2H-1)(2W-1) displacements between patches of a grid, and who has which.
+
+    `first` and `second` name one pair of patches for each displacement ``second - first``, as
+    near to the middle of the grid as it can be; `pairs` is the displacement of every pair:
+    ``pairs[i, j]`` is the number of patch j minus patch i.
+    """
+
+    dx: Tensor  # columns to the right, (n,)
+    dy: Tensor  # rows down, (n,)
+    first: Tensor  # (n,)
+    second: Tensor  # (n,)
+    pairs: Tensor  # (N, N)
+
+
+def grid_offsets(grid: Grid, device: torch.device) -> Offsets:
+    height, width = grid
+    across = torch.arange(1 - width, width, device=device)
+    down = torch.arange(1 - height, height, device=device)
+    shape = (2 * height - 1, 2 * width - 1)
+    dx = across[None, :].expand(shape).reshape(-1)
+    dy = down[:, None].expand(shape).reshape(-1)
+    row = torch.div(height - 1 - dy, 2, rounding_mode="floor")
+    column = torch.div(width - 1 - dx, 2, rounding_mode="floor")
+    first = row * width + column
+    x, y = patch_indices(grid, torch.int64, device)
+    pairs = (y[None, :] - y[:, None] + (height - 1)) * shape[1]
+    pairs = pairs + (x[None, :] - x[:, None] + (width - 1))
+    return Offsets(dx=dx, dy=dy, first=first, second=first + dy * width + dx, pairs=pairs)
+
+
+# Distance from an integer, in periods, that counts as none: beyond what rounding leaves of one.
+_ON_LATTICE = 2.0**-40
+
+
+def is_integer(value: float) -> bool:
+    """Whether a coordinate in periods is a whole number, up to rounding."""
+    return abs(value - round(value)) <= _ON_LATTICE
+
+
+def refuse_poles(grid: Grid, alpha_u: float, alpha_v: float) -> None:
+    """InputError if a patch centre lies on a lattice point, where wp is infinite.
+
+    The centres are alpha_u*u and alpha_v*v full periods from 0, whatever the lattice is.
+    """
+    height, width = grid
+    columns = [j for j in range(width) if is_integer(alpha_u * (j + 0.5) / width)]
+    rows = [i for i in range(height) if is_integer(alpha_v * (i + 0.5) / height)]
+    if rows and columns:
+        raise InputError(
+            f"alpha_u={alpha_u:g}, alpha_v={alpha_v:g} put the patch in row {rows[0]}, column "
+            f"{columns[0]} of the grid {grid} on a pole of wp; choose other values (up to 1 none "
+            "is hit)"
+        )
+
+
+def coincident_offsets(grid: Grid, alpha_u: float, alpha_v: float) -> list[bool]:
+    """Which of the displacements of `grid_offsets` are 0 or whole periods."""
+    height, width = grid
+    across = [is_integer(alpha_u * dx / width) for dx in range(1 - width, width)]
+    down = [is_integer(alpha_v * dy / height) for dy in range(1 - height, height)]
+    return [row and column for row in down for column in across]

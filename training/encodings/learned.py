@@ -1,0 +1,112 @@
+"""Learned absolute positions (ViT, DeiT): a table with a row for every patch of one grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.grid import Grid, checked_grid
+from training.encodings.options import option
+from training.encodings.resampling import RESAMPLING_MEANING, Resampling, resample_table
+from wefpe_core.errors import InputError
+
+
+class PatchTable(nn.Module):
+    """One learned row per patch of a grid, and rows for class and register tokens."""
+
+    def __init__(
+        self, dim: int, grid: Grid, prefix_tokens: int, std: float, layout: str = "grid"
+    ) -> None:
+        super().__init__()
+        self.grid = grid
+        height, width = grid
+        if layout == "factorised":
+            self.rows = nn.Parameter(torch.empty(height, dim))
+            self.columns = nn.Parameter(torch.empty(width, dim))
+            self.patches = None
+        else:
+            self.patches = nn.Parameter(torch.empty(height * width, dim))
+        self.tokens = nn.Parameter(torch.empty(prefix_tokens, dim)) if prefix_tokens else None
+        for parameter in self.parameters():
+            nn.init.trunc_normal_(parameter, std=std)  # cut at -2 and 2, as in timm
+
+    def on_grid(self, grid: Grid, method: Resampling) -> Tensor:
+        if self.patches is not None:
+            return resample_table(self.patches, self.grid, grid, method)
+        height, width = self.grid
+        rows = resample_table(self.rows, (height, 1), (grid[0], 1), method)
+        columns = resample_table(self.columns, (1, width), (1, grid[1]), method)
+        return (rows[:, None, :] + columns[None, :, :]).reshape(grid[0] * grid[1], -1)
+
+    def load(self, patches: Tensor, grid: Grid, tokens: Tensor | None, method: Resampling) -> None:
+        """Take over a pre-trained table, resampled to this grid."""
+        grid = checked_grid(grid)
+        if self.patches is None:
+            raise InputError("a factorised table cannot take over one row per patch")
+        dim = self.patches.shape[1]
+        if tuple(patches.shape) != (grid[0] * grid[1], dim):
+            raise InputError(
+                f"the table for the grid {grid} must have the shape "
+                f"{(grid[0] * grid[1], dim)}, got {tuple(patches.shape)}"
+            )
+        held = 0 if self.tokens is None else self.tokens.shape[0]
+        given = 0 if tokens is None else tokens.shape[0]
+        if given != held or (tokens is not None and tokens.shape[1] != dim):
+            shape = None if tokens is None else tuple(tokens.shape)
+            raise InputError(f"rows for {held} prefix tokens of {dim} are needed, got {shape}")
+        with torch.no_grad():
+            self.patches.copy_(resample_table(patches, grid, self.grid, method))
+            if self.tokens is not None and tokens is not None:
+                self.tokens.copy_(tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedOptions:
+    """Options of `learned`."""
+
+    initial_std: float = option(
+        0.02, "standard deviation at the start (normal, cut at -2 and 2)", above=0.0
+    )
+    layout: Literal["grid", "factorised"] = option(
+        "grid", "one row per patch, or the sum of one per row and one per column of the grid"
+    )
+    prefix_tokens: int = option(
+        1,
+        "rows for class and register tokens; 0 leaves them without position (no_embed_class)",
+        at_least=0,
+    )
+    resampling: Resampling = option("bicubic_antialias", RESAMPLING_MEANING)
+
+
+class LearnedEncoding(AbstractEncoding):
+    """A learned vector for each patch; other grids see the table resampled."""
+
+    name = "learned"
+    kind = "additive"
+    summary = "learned absolute positions, resampled to other grids"
+    formula = "x_i + E_i"
+    options_class = LearnedOptions
+
+    def __init__(self, size: EncodingSize, options: LearnedOptions) -> None:
+        super().__init__(size)
+        self.options = options
+        self.positions = PatchTable(
+            size.dim, size.grid, options.prefix_tokens, options.initial_std, options.layout
+        )
+
+    def additive(self, grid: Grid) -> Tensor:
+        grid = checked_grid(grid)
+        method = self.options.resampling
+        return self.table(("patches", grid), lambda: self.positions.on_grid(grid, method))
+
+    def prefix(self, n: int) -> Tensor | None:
+        tokens = self.positions.tokens
+        return super().prefix(n) if tokens is None else prefix_rows(tokens, n)
+
+    def load_table(self, patches: Tensor, grid: Grid, tokens: Tensor | None = None) -> None:
+        """Take over a pre-trained table (height*width, dim) and its prefix rows."""
+        self.positions.load(patches, grid, tokens, self.options.resampling)

@@ -1,0 +1,50 @@
+"""From a few position features to the width of the model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+Projection = Literal["linear", "mlp"]
+
+# Of the published scripts.
+_MLP_DROPOUT = 0.05
+
+
+def projection(kind: Projection, features: int, dim: int) -> nn.Sequential:
+    """The paper's projections: linear and LayerNorm, or a hidden layer of half the width."""
+    if kind == "linear":
+        return nn.Sequential(nn.Linear(features, dim), nn.LayerNorm(dim))
+    hidden = max(dim // 2, 1)
+    return nn.Sequential(
+        nn.Linear(features, hidden),
+        nn.LayerNorm(hidden),
+        nn.GELU(),
+        nn.Dropout(_MLP_DROPOUT),
+        nn.Linear(hidden, dim),
+        nn.LayerNorm(dim),
+    )
+
+
+def deep_projection(
+    features: int, dim: int, dropouts: tuple[float, float], gain: float
+) -> nn.Sequential:
+    """The projection of the published fine-tuning scripts: three layers, none normalised last."""
+    hidden = max(dim // 2, 1)
+    layers = nn.Sequential(
+        nn.Linear(features, hidden),
+        nn.LayerNorm(hidden),
+        nn.GELU(),
+        nn.Dropout(dropouts[0]),
+        nn.Linear(hidden, dim),
+        nn.LayerNorm(dim),
+        nn.GELU(),
+        nn.Dropout(dropouts[1]),
+        nn.Linear(dim, dim),
+    )
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight, gain=gain)
+            nn.init.zeros_(layer.bias)
+    return layers

@@ -1,0 +1,156 @@
+"""Encodings by name: built with checked sizes and options, described, open to others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from training.encodings.encoding import AbstractEncoding, EncodingSize, Kind
+from training.encodings.errors import UnknownEncodingError
+from training.encodings.fope import FopeEncoding
+from training.encodings.green import GreenEncoding
+from training.encodings.grid import Grid
+from training.encodings.hybrid import HybridEncoding
+from training.encodings.learned import LearnedEncoding
+from training.encodings.none import NoEncoding
+from training.encodings.options import OptionDescription, describe_options, parse_options
+from training.encodings.relative import RelativeEncoding
+from training.encodings.rotary import Rope1dEncoding, RopeAxialEncoding, RopeMixedEncoding
+from training.encodings.sincos import SinCosEncoding
+from training.encodings.weierstrass import WeierstrassEncoding
+from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
+from wefpe_core.errors import InputError
+
+_BUILTIN: tuple[type[AbstractEncoding], ...] = (
+    NoEncoding,
+    LearnedEncoding,
+    SinCosEncoding,
+    Rope1dEncoding,
+    RopeAxialEncoding,
+    RopeMixedEncoding,
+    FopeEncoding,
+    WeierstrassEncoding,
+    WeierstrassFourierEncoding,
+    HybridEncoding,
+    RelativeEncoding,
+    GreenEncoding,
+)
+_ENCODINGS: dict[str, type[AbstractEncoding]] = {each.name: each for each in _BUILTIN}
+
+AnyEncoding = TypeVar("AnyEncoding", bound=type[AbstractEncoding])
+
+
+def available_encodings() -> tuple[str, ...]:
+    """Names `build_encoding` knows, the built-in ones first."""
+    return tuple(_ENCODINGS)
+
+
+def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
+    """Add a subclass of `AbstractEncoding` under its own ``name``; usable as a decorator.
+
+    It is called with ``(size, options)``, where options is an instance of its ``options_class``.
+
+    Raises
+    ------
+    InputError
+        It is no such class, lacks a class attribute, or the name is taken.
+    """
+    if not (isinstance(encoding, type) and issubclass(encoding, AbstractEncoding)):
+        raise InputError(f"not a subclass of AbstractEncoding: {encoding!r}")
+    for attribute in ("name", "kind", "summary", "formula"):
+        if not isinstance(getattr(encoding, attribute, None), str):
+            raise InputError(f"{encoding.__name__} has no class attribute {attribute!r}")
+    known = _ENCODINGS.get(encoding.name)
+    if known is not None and known is not encoding:
+        raise InputError(f"the name {encoding.name!r} is taken by {known.__name__}")
+    _ENCODINGS[encoding.name] = encoding
+    return encoding
+
+
+def build_encoding(
+    name: str, *, dim: int, depth: int, num_heads: int, grid: Grid, **options: Any
+) -> AbstractEncoding:
+    """The encoding called `name` for a model of this size.
+
+    Parameters
+    ----------
+    name
+        One of `available_encodings`.
+    dim, depth, num_heads
+        Width, number of blocks and of attention heads of the model.
+    grid
+        (height, width) in patches of the training images; calls may use any other.
+    options
+        Those of the encoding; see `describe_encoding`.
+
+    Raises
+    ------
+    UnknownEncodingError
+        No encoding has that name; the message lists those that exist.
+    EncodingOptionError
+        An option is unknown, of a wrong type, out of range, or does not go with another.
+    InputError
+        A size is not a positive integer, or not divisible as the encoding needs; or a patch would
+        lie on a pole.
+    """
+    encoding = _find(name)
+    size = EncodingSize.checked(dim, depth, num_heads, grid)
+    parsed = parse_options(encoding.options_class, name, options)
+    made: AbstractEncoding = encoding(size, parsed)  # type: ignore[call-arg]
+    return made
+
+
+def _find(name: str) -> type[AbstractEncoding]:
+    if name not in _ENCODINGS:
+        raise UnknownEncodingError(
+            f"unknown encoding {name!r}; available: {', '.join(available_encodings())}"
+        )
+    return _ENCODINGS[name]
+
+
+@dataclass(frozen=True)
+class EncodingDescription:
+    """What ``wefpe encodings`` and the documentation show of an encoding."""
+
+    name: str
+    kind: Kind
+    summary: str
+    formula: str
+    options: tuple[OptionDescription, ...]
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]  # learned, with their shapes
+
+    @property
+    def parameter_count(self) -> int:
+        total = 0
+        for _, shape in self.parameters:
+            count = 1
+            for length in shape:
+                count *= length
+            total += count
+        return total
+
+
+def describe_encoding(
+    name: str,
+    *,
+    dim: int = 192,
+    depth: int = 12,
+    num_heads: int = 3,
+    grid: Grid = (14, 14),
+    **options: Any,
+) -> EncodingDescription:
+    """Name, kind, formula, options and learned parameters, by default for ViT-Ti/16 at 224."""
+    made = build_encoding(name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **options)
+    encoding = type(made)
+    return EncodingDescription(
+        name=name,
+        kind=encoding.kind,
+        summary=encoding.summary,
+        formula=encoding.formula,
+        options=describe_options(encoding.options_class),
+        parameters=tuple(
+            (key, tuple(parameter.shape))
+            for key, parameter in made.named_parameters()
+            if parameter.requires_grad
+        ),
+    )

@@ -1,0 +1,207 @@
+"""Attention bias from wp and wp' of the displacement, by the addition formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name
+from torch import Tensor, nn
+
+from training.encodings.compression import (
+    COMPRESSION_MEANING,
+    COMPRESSIONS,
+    Compression,
+    inverse_softplus,
+)
+from training.encodings.elliptic_values import (
+    BACKEND_MEANING,
+    BackendName,
+    Values,
+    from_backend,
+    learned_points,
+    named_backend,
+    number_points,
+    refuse_learning,
+    to_backend,
+)
+from training.encodings.encoding import AbstractEncoding, EncodingSize
+from training.encodings.grid import (
+    Grid,
+    Offsets,
+    checked_grid,
+    coincident_offsets,
+    grid_offsets,
+    patch_centres,
+    refuse_poles,
+)
+from training.encodings.lattice_parameter import LatticeParameter
+from training.encodings.options import option
+from wefpe_core import Lattice
+
+
+def difference_values(
+    backend: BackendName, z: Tensor, lattice: Lattice, first: Tensor, second: Tensor, skip: Tensor
+) -> Values:
+    """wp and wp' at z[second] - z[first] from their values at z alone (DLMF 23.10.1).
+
+    Exact also where the textbook quotient is 0/0, z[second] = -z[first] modulo the lattice. Pairs
+    marked in `skip`, whose difference is a lattice point, get values without meaning that
+    are finite and send no gradient back.
+    """
+    evaluator = named_backend(backend)
+    p, dp = evaluator.wp_and_prime(to_backend(backend, z), lattice)
+    if backend == "torch":
+        # wp is even and wp' odd: the second point of the sum is -z[first].
+        sums = evaluator.add(
+            _unless(skip, p[second], 1.0),
+            _unless(skip, dp[second], 1.0),
+            _unless(skip, p[first], 2.0),
+            _unless(skip, -dp[first], 1.0),
+            lattice,
+        )
+        return Values(*from_backend(sums[0]), *from_backend(sums[1]))
+    i, j, kept = first.numpy(), second.numpy(), (~skip).numpy()
+    i, j = i[kept], j[kept]
+    sums = evaluator.add(p[j], dp[j], p[i], -dp[i], lattice)
+    parts = []
+    for value in sums:
+        for part in from_backend(value):
+            full = torch.zeros(len(skip), dtype=torch.float64)
+            full[~skip] = part
+            parts.append(full)
+    return Values(*parts)
+
+
+def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
+    """A complex tensor with a real number where it is to be skipped."""
+    real = torch.where(skip, instead, value.real)
+    return torch.complex(real, torch.where(skip, 0.0, value.imag))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeOptions:
+    """Options of `weierstrass_relative`."""
+
+    features: Literal[4, 2] = option(4, "Re and Im of wp and wp', or of wp alone (then symmetric)")
+    learnable: bool = option(True, "learn the lattice and the compression")
+    lattice: Literal["rectangular", "general"] = option(
+        "rectangular", "what learnable learns: omega3, or also the skew and omega1"
+    )
+    g2: float = option(1.0, "invariant of the lattice at the start")
+    g3: float = option(0.0, "invariant of the lattice at the start")
+    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    alpha_u: float = option(0.5, "periods covered by the width of the grid", above=0.0)
+    alpha_v: float | None = option(
+        None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
+    )
+    compression: Compression = option("tanh", COMPRESSION_MEANING)
+    scale: float = option(0.15, "factor inside the compression at the start", above=0.0)
+    diagonal: Literal["learned", "zero"] = option(
+        "learned", "bias of a patch on itself, where wp is infinite: one number per head, or 0"
+    )
+    per_layer: bool = option(True, "weights for each layer, or one set for all")
+    initial_std: float = option(0.02, "standard deviation of the weights at the start", above=0.0)
+    backend: BackendName = option("torch", BACKEND_MEANING)
+
+
+class RelativeEncoding(AbstractEncoding):
+    r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
+
+    The values at differences come from those at the patches by the addition formula, which the
+    paper promises and its features cannot deliver. There are (2H-1)(2W-1) of them; each is
+    computed once, from the pair nearest to the middle of the grid, and read by all pairs.
+    """
+
+    name = "weierstrass_relative"
+    kind = "bias"
+    summary = "attention bias from wp and wp' of the displacement, by the addition formula"
+    formula = "logits_ij + w_h . c(s [Re wp, Im wp, Re wp', Im wp'](z_j - z_i))"
+    options_class = RelativeOptions
+
+    def __init__(self, size: EncodingSize, options: RelativeOptions) -> None:
+        super().__init__(size)
+        refuse_learning(options.backend, options.learnable)
+        self.options = options
+        self.alpha_u = options.alpha_u
+        self.alpha_v = options.alpha_u if options.alpha_v is None else options.alpha_v
+        refuse_poles(size.grid, self.alpha_u, self.alpha_v)
+        general: Literal["general", "omega3"] = (
+            "general" if options.lattice == "general" else "omega3"
+        )
+        self.lattice_parameter = LatticeParameter(
+            Lattice.from_invariants(options.g2, options.g3),
+            general if options.learnable else "nothing",
+            options.tau_min,
+            options.tau_max,
+        )
+        self.scale_raw = None
+        if options.learnable:
+            self.scale_raw = nn.Parameter(torch.tensor(inverse_softplus(options.scale)))
+        layers = size.depth if options.per_layer else 1
+        self.weight = nn.Parameter(torch.empty(layers, size.num_heads, options.features))
+        nn.init.trunc_normal_(self.weight, std=options.initial_std)
+        self.self_bias = None
+        if options.diagonal == "learned":
+            self.self_bias = nn.Parameter(torch.zeros(layers, size.num_heads))
+
+    def no_weight_decay(self) -> set[str]:
+        return {name for name, _ in self.named_parameters()}
+
+    def lattice(self) -> Lattice:
+        """The lattice on which wp is evaluated at present, as numbers."""
+        return self.lattice_parameter.lattice()
+
+    def offsets(self, grid: Grid) -> Offsets:
+        """The displacements of a grid; an index table, the same for ever."""
+        return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
+
+    def values(self, grid: Grid) -> Values:
+        """Re and Im of wp and wp' at the displacements of `offsets`, float64, with gradients."""
+        grid = checked_grid(grid)
+        refuse_poles(grid, self.alpha_u, self.alpha_v)
+        if self.lattice_parameter.learned == "nothing":
+            return self.table(("values", grid), lambda: self._frozen_values(grid), depends_on=())
+        u, v = patch_centres(grid, self.working_dtype, self.device)
+        omegas = self.lattice_parameter.half_periods(self.device)
+        z = learned_points(u, v, self.alpha_u, self.alpha_v, omegas)
+        offsets = self.offsets(grid)
+        skip = self._coincident(grid, self.device)
+        return difference_values("torch", z, omegas.lattice(), offsets.first, offsets.second, skip)
+
+    def _frozen_values(self, grid: Grid) -> Values:
+        host, lattice = torch.device("cpu"), self.lattice()
+        u, v = patch_centres(grid, torch.float64, host)
+        z = number_points(u, v, self.alpha_u, self.alpha_v, lattice)
+        offsets, skip = grid_offsets(grid, host), self._coincident(grid, host)
+        values = difference_values(
+            self.options.backend, z, lattice, offsets.first, offsets.second, skip
+        )
+        return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
+
+    def _coincident(self, grid: Grid, device: torch.device) -> Tensor:
+        return torch.tensor(coincident_offsets(grid, self.alpha_u, self.alpha_v), device=device)
+
+    def features(self, grid: Grid) -> Tensor:
+        """The compressed features of the displacements, cast once to the module's dtype."""
+        values = self.values(grid)[: self.options.features]
+        scale: Tensor | float = self.options.scale
+        if self.scale_raw is not None:
+            scale = F.softplus(self.scale_raw.to(self.working_dtype))
+        compress = COMPRESSIONS[self.options.compression]
+        return compress(scale * torch.stack(values, dim=-1)).to(self.dtype)
+
+    def bias(self, grid: Grid, layer: int) -> Tensor:
+        grid = checked_grid(grid)
+        self.check_layer(layer)
+        by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid))
+        own = by_offset[layer if self.options.per_layer else 0]
+        return own[:, self.offsets(grid).pairs]
+
+    def _by_offset(self, grid: Grid) -> Tensor:
+        """(layers, heads, displacements)"""
+        bias = torch.einsum("lhf,nf->lhn", self.weight, self.features(grid))
+        instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
+        return torch.where(self._coincident(grid, self.device), instead, bias)

@@ -1,0 +1,200 @@
+"""Rotary encodings: pairs of channels of q and k turned by angles linear in the position.
+
+The product of a turned query and a turned key depends on their displacement alone, and no
+norm changes. Angles are computed in float64, the rotation in float32 (float64 for float64
+tokens), outside autocast; the result has the dtype of the tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from training.encodings.encoding import AbstractEncoding, EncodingSize
+from training.encodings.grid import Grid, patch_centres, patch_indices
+from training.encodings.options import option
+from training.encodings.precision import without_autocast, working_dtype
+from wefpe_core.errors import InputError
+
+Layout = Literal["interleaved", "half"]
+LAYOUT_MEANING = "which channels form a pair: 2i and 2i+1, or i and i + head_dim/2"
+
+
+def rotation_dtype(tokens: Tensor) -> torch.dtype:
+    return torch.float64 if tokens.dtype == torch.float64 else torch.float32
+
+
+def rotate_pairs(tokens: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    """Turn the pairs of channels of (..., N, head_dim) by angles (..., N, head_dim/2)."""
+    x = tokens.to(cos.dtype)
+    if layout == "interleaved":
+        a, b = x[..., 0::2], x[..., 1::2]
+        turned = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    else:
+        a, b = x.chunk(2, dim=-1)
+        turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return turned.to(tokens.dtype)
+
+
+class AbstractRotaryEncoding(AbstractEncoding):
+    """Rotation by `angles`, which a subclass provides."""
+
+    kind = "rotary"
+    layout: Layout
+    is_shared_by_layers = True  # so that one table serves them all
+
+    def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
+        """Angles (N, head_dim/2) or (heads, N, head_dim/2) in the working dtype."""
+        raise NotImplementedError
+
+    def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
+        self.check_tokens(q, k, grid, layer)
+        dtype, device = rotation_dtype(q), q.device
+
+        def make() -> tuple[Tensor, Tensor]:
+            angles = self.angles(grid, layer, device)
+            return torch.cos(angles).to(dtype), torch.sin(angles).to(dtype)
+
+        key = ("rotation", grid, 0 if self.is_shared_by_layers else layer, dtype, device)
+        cos, sin = self.table(key, make, depends_on=list(self.parameters()))
+        with without_autocast(device):
+            return (
+                rotate_pairs(q, cos, sin, self.layout),
+                rotate_pairs(k, cos, sin, self.layout),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope1dOptions:
+    """Options of `rope1d`."""
+
+    base: float = option(10000.0, "ratio of the slowest to the fastest period", above=0.0)
+    class_token: Literal["skip", "index_zero"] = option(
+        "skip", "patches count from 0 (skip), or from 1 because the class token is number 0"
+    )
+    layout: Layout = option("interleaved", LAYOUT_MEANING)
+
+
+class Rope1dEncoding(AbstractRotaryEncoding):
+    r"""RoPE on the raster index: :math:`\theta_i = 10000^{-2i/d}`, as in language models."""
+
+    name = "rope1d"
+    summary = "rotary, by the raster index of the patch"
+    formula = "q_i -> R(m_i theta) q_i with m_i = row*width + column"
+    options_class = Rope1dOptions
+
+    def __init__(self, size: EncodingSize, options: Rope1dOptions) -> None:
+        super().__init__(size)
+        if size.head_dim % 2:
+            raise InputError(f"rope1d needs an even head_dim, got {size.head_dim}")
+        self.options, self.layout = options, options.layout
+
+    def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
+        dtype = working_dtype(device)
+        first = 1 if self.options.class_token == "index_zero" else 0
+        index = torch.arange(first, first + grid[0] * grid[1], dtype=dtype, device=device)
+        return index[:, None] * geometric(self.options.base, self.size.head_dim, 2, dtype, device)
+
+
+def geometric(
+    base: float, head_dim: int, step: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """base^(-step*i/head_dim) for i < head_dim/step."""
+    exponents = torch.arange(0, head_dim, step, dtype=dtype, device=device) / head_dim
+    return torch.pow(base, -exponents)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeAxialOptions:
+    """Options of `rope_axial`."""
+
+    base: float = option(100.0, "ratio of the slowest to the fastest period", above=0.0)
+    coordinates: Literal["index", "reference", "centred"] = option(
+        "index",
+        "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
+        "grid of training (EVA); or 2 pi times the patch centres in [-1, 1] (DINOv3)",
+    )
+    layout: Layout = option("interleaved", LAYOUT_MEANING)
+
+
+class RopeAxialEncoding(AbstractRotaryEncoding):
+    r"""Half of the pairs turn with the column, half with the row (rope-vit).
+
+    :math:`f_i = 100^{-4i/d}`, i < d/4; the angles are [x f, y f].
+    """
+
+    name = "rope_axial"
+    summary = "rotary, half of the channels by the column and half by the row"
+    formula = "q_i -> R([x_i f, y_i f]) q_i"
+    options_class = RopeAxialOptions
+
+    def __init__(self, size: EncodingSize, options: RopeAxialOptions) -> None:
+        super().__init__(size)
+        check_quarters(self.name, size)
+        self.options, self.layout = options, options.layout
+
+    def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
+        dtype = working_dtype(device)
+        frequencies = geometric(self.options.base, self.size.head_dim, 4, dtype, device)
+        if self.options.coordinates == "centred":
+            u, v = patch_centres(grid, dtype, device)
+            x, y = 2.0 * math.pi * (2.0 * u - 1.0), 2.0 * math.pi * (2.0 * v - 1.0)
+        else:
+            x, y = patch_indices(grid, dtype, device)
+            if self.options.coordinates == "reference":
+                x, y = x * (self.size.grid[1] / grid[1]), y * (self.size.grid[0] / grid[0])
+        return torch.cat([x[:, None] * frequencies, y[:, None] * frequencies], dim=-1)
+
+
+def check_quarters(name: str, size: EncodingSize) -> None:
+    if size.head_dim % 4:
+        raise InputError(f"{name} needs head_dim divisible by 4, got {size.head_dim}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeMixedOptions:
+    """Options of `rope_mixed`."""
+
+    base: float = option(10.0, "ratio of the slowest to the fastest period at the start", above=0.0)
+    layout: Layout = option("interleaved", LAYOUT_MEANING)
+
+
+class RopeMixedEncoding(AbstractRotaryEncoding):
+    r"""Every pair turns with its own learned direction of the plane (rope-vit, mixed).
+
+    The frequencies ``freqs`` (2, depth, heads*head_dim/2) are learned; at the start each layer
+    and head has a random direction and the magnitudes :math:`10^{-4i/d}` along it and across.
+    """
+
+    name = "rope_mixed"
+    summary = "rotary, with learned frequencies of column and row for each layer and head"
+    formula = "q_i -> R(x_i f_x + y_i f_y) q_i"
+    options_class = RopeMixedOptions
+    is_shared_by_layers = False
+
+    def __init__(self, size: EncodingSize, options: RopeMixedOptions) -> None:
+        super().__init__(size)
+        check_quarters(self.name, size)
+        self.options, self.layout = options, options.layout
+        magnitude = geometric(
+            options.base, size.head_dim, 4, torch.get_default_dtype(), torch.device("cpu")
+        )
+        angle = 2.0 * math.pi * torch.rand(size.depth, size.num_heads, 1)
+        across = angle + 0.5 * math.pi
+        freqs = torch.stack(
+            [
+                torch.cat([magnitude * torch.cos(angle), magnitude * torch.cos(across)], dim=-1),
+                torch.cat([magnitude * torch.sin(angle), magnitude * torch.sin(across)], dim=-1),
+            ]
+        )
+        self.freqs = nn.Parameter(freqs.flatten(2))
+
+    def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
+        dtype = working_dtype(device)
+        x, y = patch_indices(grid, dtype, device)
+        freqs = self.freqs[:, layer].to(dtype).reshape(2, self.size.num_heads, 1, -1)
+        return x[:, None] * freqs[0] + y[:, None] * freqs[1]

@@ -1,0 +1,242 @@
+"""WEF-PE for training from scratch: features of wp and wp' at the patch centres."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name
+from torch import Tensor, nn
+
+from training.encodings.compression import inverse_softplus
+from training.encodings.elliptic_values import (
+    BACKEND_MEANING,
+    BackendName,
+    Values,
+    learned_points,
+    number_points,
+    refuse_learning,
+    wp_values,
+)
+from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.errors import EncodingOptionError
+from training.encodings.grid import Grid, checked_grid, patch_centres, refuse_poles
+from training.encodings.lattice_parameter import HalfPeriods, LatticeParameter
+from training.encodings.literal import clamped_lattice_sum, listing_half_period
+from training.encodings.options import option
+from training.encodings.projection import Projection, projection
+from wefpe_core import Lattice
+
+Fidelity = Literal["corrected", "paper", "authors"]
+
+# How much of a period the grid covers. The paper calls the factors adjustable and names no value.
+_ALPHA: dict[str, float] = {"corrected": 0.5, "paper": 1.0, "authors": 0.4}
+_AUTHORS_ALPHA_LEARN = 0.12
+_AUTHORS_STRETCHES = (0.02, 8.0)
+_AUTHORS_SCALES = (0.002, 0.8)
+_CLASS_STD = 0.015
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeierstrassOptions:
+    """Options of `weierstrass`."""
+
+    fidelity: Fidelity = option(
+        "corrected",
+        "corrected: exact wp on the lattice that is learned; paper: the printed text (half-period "
+        "2.622, 12x12 sum, clamps); authors: the published script (lattice fixed, exp, clamps)",
+    )
+    features: Literal[4, 2] = option(4, "Re and Im of wp and wp', or of wp alone (ablation 1)")
+    learnable: bool = option(True, "learn the lattice and the compression (ablation 2: false)")
+    g2: float = option(1.0, "invariant of the lattice at the start (ablation 3)")
+    g3: float = option(0.0, "invariant of the lattice at the start (ablation 3)")
+    adaptive_strength: bool = option(True, "learn beta_pos (ablation 4: false, fixed at 1)")
+    lattice: Literal["rectangular", "general"] = option(
+        "rectangular",
+        "what learnable learns: omega3 along its direction, or also the skew and omega1",
+    )
+    start: Literal["invariants", "square"] = option(
+        "invariants", "the lattice at the start: that of g2, g3, or the square with its omega1"
+    )
+    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    alpha_u: float | None = option(
+        None,
+        "periods covered by the width of the grid; unset: 0.5 (paper 1, authors 0.4)",
+        above=0.0,
+    )
+    alpha_v: float | None = option(
+        None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
+    )
+    scale: float = option(0.15, "factor inside tanh at the start", above=0.0)
+    strength: float | None = option(
+        None, "beta_pos at the start; unset: 0.8, or 1 if it is not adaptive", above=0.0
+    )
+    projection: Projection = option("linear", "from the features to dim; both end in LayerNorm")
+    class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
+    backend: BackendName = option("torch", BACKEND_MEANING)
+
+
+class WeierstrassEncoding(AbstractEncoding):
+    r"""Weierstrass elliptic function positional encoding.
+
+    The centre of a patch, :math:`u = (j+\frac12)/W`, :math:`v = (i+\frac12)/H`, becomes
+    :math:`z = 2(\alpha_u u\,\omega_1 + \alpha_v v\,\omega_3)`; then
+
+    .. math:: f = ({\rm Re}\wp, {\rm Im}\wp, {\rm Re}\wp', {\rm Im}\wp')(z), \qquad
+              PE = \beta_{pos}\,{\rm LayerNorm}(W\tanh(s f) + b).
+
+    Symmetries that follow: with alpha 1 a patch and the one opposite through the middle have equal
+    wp and opposite wp', so two features do not tell them apart; on rectangles the mirror image in
+    u has conjugate wp and minus the conjugate of wp'. With alpha up to 1/2 wp alone is injective.
+
+    ``authors`` evaluates on a fixed square lattice: its ``alpha_learn`` stretches z only.
+    """
+
+    name = "weierstrass"
+    kind = "additive"
+    summary = "features of wp and wp' at the patch centres, on a learned lattice"
+    formula = "x_i + beta LN(W tanh(s [Re wp, Im wp, Re wp', Im wp'](z_i)) + b)"
+    options_class = WeierstrassOptions
+
+    def __init__(self, size: EncodingSize, options: WeierstrassOptions) -> None:
+        super().__init__(size)
+        _check(options)
+        self.options = options
+        self._is_authors = options.fidelity == "authors"
+        self.alpha_u = _ALPHA[options.fidelity] if options.alpha_u is None else options.alpha_u
+        self.alpha_v = self.alpha_u if options.alpha_v is None else options.alpha_v
+        refuse_poles(size.grid, self.alpha_u, self.alpha_v)
+        self.lattice_parameter, self.alpha_learn = None, None
+        if options.fidelity == "corrected":
+            self.lattice_parameter = LatticeParameter(
+                _start(options), _learned(options), options.tau_min, options.tau_max
+            )
+        else:
+            self._omega1 = listing_half_period(options.g2, options.g3)
+            square = inverse_softplus(self._omega1)
+            self._alpha_start = _AUTHORS_ALPHA_LEARN if self._is_authors else square
+            if options.learnable:
+                self.alpha_learn = nn.Parameter(torch.tensor(self._alpha_start))
+        self.alpha_raw = None
+        if options.learnable:
+            inverse = math.log if self._is_authors else inverse_softplus
+            self.alpha_raw = nn.Parameter(torch.tensor(inverse(options.scale)))
+        strength = options.strength or (0.8 if options.adaptive_strength else 1.0)
+        self._strength = strength
+        self.beta_pos = None
+        if options.adaptive_strength:
+            self.beta_pos = nn.Parameter(torch.full((1,), strength))
+        self.projection = projection(options.projection, options.features, size.dim)
+        self.class_encoding = (
+            nn.Parameter(_CLASS_STD * torch.randn(1, size.dim)) if options.class_token else None
+        )
+
+    def lattice(self) -> Lattice:
+        """The lattice on which wp is evaluated at present, as numbers."""
+        if self.lattice_parameter is not None:
+            return self.lattice_parameter.lattice()
+        if self._is_authors:
+            return Lattice.rectangular(self._omega1, self._omega1)
+        with torch.no_grad():
+            return Lattice.rectangular(self._omega1, float(self._stretch()))
+
+    def points(self, grid: Grid) -> Tensor:
+        """Where the patches lie in the complex plane, (height*width,), with gradients."""
+        grid = checked_grid(grid)
+        u, v = patch_centres(grid, self.working_dtype, self.device)
+        if self.lattice_parameter is not None:
+            if self.lattice_parameter.learned == "nothing":
+                return number_points(u, v, self.alpha_u, self.alpha_v, self.lattice())
+            omegas = self.lattice_parameter.half_periods(self.device)
+        else:
+            omega1 = torch.tensor(self._omega1, dtype=self.working_dtype, device=self.device)
+            omegas = HalfPeriods(omega1, torch.zeros_like(omega1), self._stretch())
+        return learned_points(u, v, self.alpha_u, self.alpha_v, omegas)
+
+    def _stretch(self) -> Tensor:
+        """omega3/i of the paper; the authors' factor of the rows."""
+        start = torch.tensor(self._alpha_start, dtype=self.working_dtype, device=self.device)
+        alpha = start if self.alpha_learn is None else self.alpha_learn.to(self.working_dtype)
+        height = F.softplus(alpha)
+        return height.clamp(*_AUTHORS_STRETCHES) if self._is_authors else height
+
+    def values(self, grid: Grid) -> Values:
+        """Re and Im of wp and wp' at the patches, float64, with gradients."""
+        grid = checked_grid(grid)
+        refuse_poles(grid, self.alpha_u, self.alpha_v)
+        parameter = self.lattice_parameter
+        if parameter is None:
+            z = self.points(grid)
+            height = self._omega1 if self._is_authors else self._stretch()
+            return clamped_lattice_sum(z.real, z.imag, self._omega1, height)
+        if parameter.learned == "nothing":
+            return self.table(("values", grid), lambda: self._frozen_values(grid), depends_on=())
+        omegas = parameter.half_periods(self.device)
+        return wp_values("torch", self.points(grid), omegas.lattice())
+
+    def _frozen_values(self, grid: Grid) -> Values:
+        host = torch.device("cpu")
+        u, v = patch_centres(grid, torch.float64, host)
+        z = number_points(u, v, self.alpha_u, self.alpha_v, self.lattice())
+        values = wp_values(self.options.backend, z, self.lattice())
+        return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
+
+    def features(self, grid: Grid) -> Tensor:
+        """The compressed features, (height*width, 4 or 2), cast once to the module's dtype."""
+        values = self.values(grid)[: self.options.features]
+        return torch.tanh(self._scale() * torch.stack(values, dim=-1)).to(self.dtype)
+
+    def _scale(self) -> Tensor | float:
+        if self.alpha_raw is None:
+            return self.options.scale
+        raw = self.alpha_raw.to(self.working_dtype)
+        return torch.exp(raw).clamp(*_AUTHORS_SCALES) if self._is_authors else F.softplus(raw)
+
+    def additive(self, grid: Grid) -> Tensor:
+        grid = checked_grid(grid)
+        return self.table(
+            ("patches", grid), lambda: self._weighted(self.projection(self.features(grid)))
+        )
+
+    def prefix(self, n: int) -> Tensor | None:
+        rows = self.class_encoding
+        return super().prefix(n) if rows is None else prefix_rows(self._weighted(rows), n)
+
+    def _weighted(self, rows: Tensor) -> Tensor:
+        return rows * (self._strength if self.beta_pos is None else self.beta_pos)
+
+
+def _check(options: WeierstrassOptions) -> None:
+    corrected = options.fidelity == "corrected"
+    low, high = _AUTHORS_SCALES
+    if options.fidelity == "authors" and not low <= options.scale <= high:
+        raise EncodingOptionError(
+            f"the authors clamp scale to [{low:g}, {high:g}]: {options.scale:g}"
+        )
+    refuse_learning(options.backend, options.learnable)
+    for name, value, needed in (
+        ("lattice", options.lattice, "rectangular"),
+        ("start", options.start, "invariants"),
+        ("backend", options.backend, "torch"),
+    ):
+        if not corrected and value != needed:
+            raise EncodingOptionError(
+                f"{name}={value!r} is for fidelity='corrected'; fidelity={options.fidelity!r} "
+                f"has {needed!r} only"
+            )
+
+
+def _learned(options: WeierstrassOptions) -> Literal["nothing", "omega3", "general"]:
+    if not options.learnable:
+        return "nothing"
+    return "general" if options.lattice == "general" else "omega3"
+
+
+def _start(options: WeierstrassOptions) -> Lattice:
+    lattice = Lattice.from_invariants(options.g2, options.g3)
+    if options.start == "square":
+        return Lattice.rectangular(lattice.omega1.real, lattice.omega1.real)
+    return lattice

@@ -1,0 +1,224 @@
+"""WEF-PE for fine-tuning: the paper's Fourier-like surrogate in place of wp."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name
+from torch import Tensor, nn
+
+from training.encodings.compression import inverse_softplus
+from training.encodings.elliptic_values import Values, learned_points
+from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.errors import EncodingOptionError
+from training.encodings.fourier_series import (
+    RECIPES,
+    RecipeName,
+    authors_series,
+    printed_series,
+)
+from training.encodings.grid import Grid, checked_grid, patch_centres
+from training.encodings.lattice_parameter import HalfPeriods, LatticeParameter
+from training.encodings.literal import LISTING_HALF_PERIOD
+from training.encodings.options import option
+from training.encodings.projection import deep_projection, projection
+from training.encodings.weierstrass import Fidelity
+from wefpe_core import Lattice
+
+_CLASS_STD = 0.01
+_BETA_FLOOR = 0.01  # of the corrected form: 1/beta is the largest feature
+_DROPOUTS, _GAIN = (0.1, 0.0), 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeierstrassFourierOptions:
+    """Options of `weierstrass_fourier`."""
+
+    fidelity: Fidelity = option(
+        "corrected",
+        "corrected and paper: the printed series with its Wirtinger derivative, on the half-period "
+        "of g2 = 1 with a bounded omega3, or on 2.622 with softplus; authors: a published script",
+    )
+    recipe: RecipeName | None = option(
+        None, "the published script whose constants authors takes; unset: cifar100"
+    )
+    terms: int | None = option(
+        None, "K, terms of the series; unset: 3 (authors: as published)", at_least=1
+    )
+    alpha_u: float | None = option(
+        None, "periods covered by the width of the grid; unset: 0.5", above=0.0
+    )
+    alpha_v: float | None = option(
+        None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
+    )
+    beta: float | None = option(None, "beta at the start; unset: 0.75", above=_BETA_FLOOR)
+    gamma: float | None = option(None, "gamma at the start; unset: 0.9", above=0.0)
+    scale: float | None = option(
+        None, "sigma, the factor inside tanh, at the start; unset: 0.05 (authors: as published)"
+    )
+    learnable: bool = option(True, "learn omega3, beta, gamma, sigma and the modulation mu")
+    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    projection: Literal["deep", "linear", "mlp"] = option(
+        "deep", "from the features to dim: three layers as in the scripts, or as in weierstrass"
+    )
+    class_token: bool = option(True, "a learned vector for the class token")
+
+
+class WeierstrassFourierEncoding(AbstractEncoding):
+    r"""Features of the surrogate series S (`training.encodings.fourier_series`).
+
+    :math:`f = (S, 0, S_x, -S_y)`, modulated and compressed to :math:`\tanh(\sigma\mu_j f_j)`: three
+    features and a constant, since the printed series is real. ``authors`` keeps the four
+    (with ``svhn`` six) features of a script, and its transposed grid: patch (i, j) of a square
+    grid gets the position of (j, i).
+    """
+
+    name = "weierstrass_fourier"
+    kind = "additive"
+    summary = "features of the paper's Fourier-like surrogate of wp, for fine-tuning"
+    formula = "x_i + MLP(tanh(sigma mu [S, 0, S_x, -S_y](z_i)))"
+    options_class = WeierstrassFourierOptions
+
+    def __init__(self, size: EncodingSize, options: WeierstrassFourierOptions) -> None:
+        super().__init__(size)
+        _check(options)
+        self.options = options
+        self.alpha_u = 0.5 if options.alpha_u is None else options.alpha_u
+        self.alpha_v = self.alpha_u if options.alpha_v is None else options.alpha_v
+        self.recipe = None
+        self.lattice_parameter = self.alpha_learn = self.gamma_raw = self.gain = None
+        n_features, dropouts, gain, scale = 4, _DROPOUTS, _GAIN, options.scale
+        if options.fidelity == "authors":
+            self.recipe = recipe = RECIPES[options.recipe or "cifar100"]
+            alpha, beta, gamma = recipe.alpha_learn, recipe.beta_learn, recipe.gamma_learn
+            n_features = 6 if recipe.has_radius else 4
+            dropouts, gain = recipe.dropouts, recipe.projection_gain
+            scale = recipe.scale if scale is None else scale
+            if recipe.gain is not None:
+                self.gain = self._parameter(recipe.gain)
+        else:
+            floor = _BETA_FLOOR if options.fidelity == "corrected" else 0.0
+            alpha = inverse_softplus(LISTING_HALF_PERIOD)
+            beta = inverse_softplus((0.75 if options.beta is None else options.beta) - floor)
+            gamma = inverse_softplus(0.9 if options.gamma is None else options.gamma)
+        if options.fidelity == "corrected":
+            learned: Literal["nothing", "omega3"] = "omega3" if options.learnable else "nothing"
+            self.lattice_parameter = LatticeParameter(
+                Lattice.lemniscatic(), learned, options.tau_min, options.tau_max
+            )
+        else:
+            self.alpha_learn = self._parameter(alpha)
+        self.beta_raw = self._parameter(beta)
+        if gamma is not None:
+            self.gamma_raw = self._parameter(gamma)
+        self.sigma = self._parameter(0.05 if scale is None else scale)
+        self.mu = nn.Parameter(torch.ones(n_features), requires_grad=options.learnable)
+        self.offset = None
+        if options.projection == "deep":
+            self.projection = deep_projection(n_features, size.dim, dropouts, gain)
+            self.offset = nn.Parameter(torch.zeros(size.dim))
+        else:
+            self.projection = projection(options.projection, n_features, size.dim)
+        self.class_encoding = (
+            nn.Parameter(_CLASS_STD * torch.randn(1, size.dim)) if options.class_token else None
+        )
+
+    def _parameter(self, value: float) -> nn.Parameter:
+        return nn.Parameter(torch.tensor(value), requires_grad=self.options.learnable)
+
+    def half_periods(self) -> HalfPeriods:
+        """omega1 and i omega3' in the working dtype, with gradients."""
+        if self.lattice_parameter is not None:
+            return self.lattice_parameter.half_periods(self.device)
+        assert self.alpha_learn is not None
+        floor = 0.0 if self.recipe is None else self.recipe.alpha_floor
+        omega3 = floor + F.softplus(self.alpha_learn.to(self.working_dtype))
+        omega1 = torch.full_like(omega3, LISTING_HALF_PERIOD)
+        return HalfPeriods(omega1, torch.zeros_like(omega1), omega3)
+
+    def points(self, grid: Grid) -> Tensor:
+        """Where the patches lie in the complex plane, (height*width,), with gradients."""
+        grid = checked_grid(grid)
+        u, v = self._coordinates(grid)
+        z = learned_points(u, v, self.alpha_u, self.alpha_v, self.half_periods())
+        if self.recipe is None:
+            return z
+        size, turn = self.recipe.wobble, self.recipe.wobble_frequency * math.pi
+        return torch.complex(
+            z.real + size * torch.sin(turn * u), z.imag + size * torch.cos(turn * v)
+        )
+
+    def _coordinates(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        u, v = patch_centres(grid, self.working_dtype, self.device)
+        if self.recipe is not None:  # the scripts flatten the grid column by column
+            u, v = (x.reshape(grid).T.reshape(-1) for x in (u, v))
+        return u, v
+
+    def values(self, grid: Grid) -> Values:
+        """The four numbers the scripts and the paper call Re and Im of wp and wp'."""
+        z, omegas = self.points(grid), self.half_periods()
+        beta = self.beta_raw.to(self.working_dtype)
+        gamma = None if self.gamma_raw is None else F.softplus(self.gamma_raw.to(beta.dtype))
+        if self.recipe is not None:
+            recipe = self.recipe
+            return authors_series(
+                z.real,
+                z.imag,
+                LISTING_HALF_PERIOD,
+                omegas.omega3_im,
+                recipe.beta_floor + F.softplus(beta),
+                None if gamma is None else recipe.gamma_floor + gamma,
+                1.0 if self.gain is None else self.gain.to(beta.dtype),
+                recipe,
+            )
+        assert gamma is not None
+        floor = _BETA_FLOOR if self.options.fidelity == "corrected" else 0.0
+        return printed_series(
+            z.real,
+            z.imag,
+            omegas.omega1,
+            omegas.omega3_im,
+            floor + F.softplus(beta),
+            gamma,
+            3 if self.options.terms is None else self.options.terms,
+        )
+
+    def features(self, grid: Grid) -> Tensor:
+        """The compressed features, cast once to the module's dtype."""
+        grid = checked_grid(grid)
+        p_re, p_im, dp_re, dp_im = self.values(grid)
+        parts = [p_re, p_im, dp_re, dp_im]
+        if self.recipe is not None:
+            parts[1] = self.recipe.imaginary_scale * p_im
+            if self.recipe.has_radius:
+                u, v = self._coordinates(grid)
+                parts = [*parts[:2], torch.hypot(u, v), *parts[2:], dp_re.abs()]
+        factors = self.sigma.to(p_re.dtype) * self.mu.to(p_re.dtype)
+        return torch.tanh(factors * torch.stack(parts, dim=-1)).to(self.dtype)
+
+    def additive(self, grid: Grid) -> Tensor:
+        grid = checked_grid(grid)
+
+        def make() -> Tensor:
+            rows: Tensor = self.projection(self.features(grid))
+            return rows if self.offset is None else rows + self.offset
+
+        return self.table(("patches", grid), make)
+
+    def prefix(self, n: int) -> Tensor | None:
+        rows = self.class_encoding
+        return super().prefix(n) if rows is None else prefix_rows(rows, n)
+
+
+def _check(options: WeierstrassFourierOptions) -> None:
+    if options.fidelity != "authors":
+        if options.recipe is not None:
+            raise EncodingOptionError("recipe is for fidelity='authors'")
+        return
+    for name in ("terms", "alpha_u", "alpha_v", "beta", "gamma"):
+        if getattr(options, name) is not None:
+            raise EncodingOptionError(f"{name} comes from the recipe with fidelity='authors'")
