@@ -260,6 +260,7 @@ def build_dhvt(
         encoding = encoding_by_name(
             encoding,
             image_size=default_image if image_size is None else image_size,
+            n_prefix=1,
             options=encoding_options,
             **{name: numbers[name] for name in ("dim", "depth", "num_heads", "patch_size")},
         )

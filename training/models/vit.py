@@ -207,6 +207,7 @@ def build_vit(
         encoding = encoding_by_name(
             encoding,
             image_size=default_image if image_size is None else image_size,
+            n_prefix=numbers.get("class_token", True) + numbers.get("register_tokens", 0),
             options=encoding_options,
             **{name: numbers[name] for name in ("dim", "depth", "num_heads", "patch_size")},
         )
@@ -223,16 +224,26 @@ def encoding_by_name(
     num_heads: int,
     patch_size: int,
     image_size: int | tuple[int, int],
+    n_prefix: int,
     options: Mapping[str, Any] | None = None,
 ) -> AbstractEncoding:
-    """The encoding of that name for a model of these numbers."""
+    """The encoding of that name for a model of these numbers.
+
+    Unless the options say otherwise, learned rows are made for the prefix tokens there are: a
+    parameter nobody uses would stop distributed training.
+    """
     check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     if height % patch_size or width % patch_size:
         raise InputError(
             f"image_size {height} x {width} is not a multiple of the patch size {patch_size}"
         )
+    rows: dict[str, Any] = {}
+    if name in ("learned", "weierstrass_hybrid"):
+        rows = {"prefix_tokens": n_prefix}
+    elif name in ("weierstrass", "weierstrass_fourier"):
+        rows = {"class_token": n_prefix > 0}
     grid = (height // patch_size, width // patch_size)
     return build_encoding(
-        name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **(options or {})
+        name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **(rows | dict(options or {}))
     )
