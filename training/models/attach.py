@@ -36,7 +36,8 @@ def attach(model: Model, encoding: AbstractEncoding) -> Model:
         changed in its ``.vit``. For images of several sizes build a timm model with
         ``dynamic_img_size=True``; a `ViTModel` takes any size once attached.
     encoding : AbstractEncoding
-        Built for the width, depth and heads of the model, on the device of the model.
+        Built for the width, depth and heads of the model, on the device of the model; it takes
+        over whether the model is training.
 
     Returns
     -------
@@ -54,7 +55,7 @@ def attach(model: Model, encoding: AbstractEncoding) -> Model:
         raise InputError("an encoding is attached to this model already; detach(model) first")
     attachment: AbstractAttachment = attachment_class(core, checked_encoding(encoding, *numbers))
     attachment.connect()
-    core.encoding = encoding
+    core.encoding = encoding.train(core.training)
     setattr(core, _KEEPER, attachment)
     return model
 

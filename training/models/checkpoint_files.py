@@ -123,7 +123,8 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 
     tensors: dict[str, Tensor] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves a damaged file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 array = archive[name]
                 if array.dtype.kind == "V" and array.dtype.itemsize == 2:  # bfloat16 to JAX

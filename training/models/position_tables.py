@@ -42,15 +42,19 @@ def split_positions(
         )
     tokens = ("cls_token", "dist_token", "reg_token")  # in timm's order
     n_tokens = sum(weights[name].shape[1] for name in tokens if name in weights)
-    for n_prefix in (n_tokens, 0):  # 0: positions for the patches alone (DeiT-III, big_vision)
+    found = []
+    for n_prefix in {n_tokens, 0}:  # 0: positions for the patches alone (DeiT-III, big_vision)
         n_patches = len(table) - n_prefix
         side = math.isqrt(max(n_patches, 0))
         candidate = (side, side) if grid is None else grid
         if candidate[0] * candidate[1] == n_patches > 0:
-            return LearnedPositions(table[n_prefix:], candidate, table[:n_prefix])
+            found.append(LearnedPositions(table[n_prefix:], candidate, table[:n_prefix]))
+    if len(found) == 1:
+        return found[0]
     wanted = "a square grid" if grid is None else f"the grid {grid}"
+    what = "may be" if found else "are not"
     raise CheckpointError(
-        f"{where}: the {len(table)} rows of {POSITIONS} are not {wanted} with or without rows for "
+        f"{where}: the {len(table)} rows of {POSITIONS} {what} {wanted}, with or without rows for "
         f"{n_tokens} prefix tokens; pass the grid of the checkpoint as checkpoint_grid=(H, W)"
     )
 
