@@ -1,7 +1,12 @@
-"""Elliptic functions at patch positions, by any backend, as real float64 tensors."""
+"""Elliptic functions at patch positions, by any backend, as real tensors.
+
+On a learned lattice torch evaluates, with gradients. On a fixed one any backend may, in float64 on
+the host; these functions are constants to torch's compiler.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -9,6 +14,7 @@ import torch
 from torch import Tensor
 
 from training.encodings.errors import EncodingOptionError
+from training.encodings.grid import Grid, coincident_offsets, grid_offsets, patch_centres
 from training.encodings.lattice_parameter import HalfPeriods
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
@@ -17,8 +23,10 @@ BACKEND_MEANING = (
     "who evaluates the elliptic functions; only torch can learn the lattice, so the others need "
     "learnable=false"
 )
-# More than double precision, so that what is cast is correctly rounded.
-_MPMATH_DIGITS = 25
+# Digits beyond double precision, so that what is cast is correctly rounded.
+_OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
+_TORCH = get_backend("torch")
+_HOST = torch.device("cpu")
 
 
 class Values(NamedTuple):
@@ -30,8 +38,43 @@ class Values(NamedTuple):
     dp_im: Tensor
 
 
-def named_backend(name: BackendName) -> AbstractBackend:
-    return get_backend("mpmath", dps=_MPMATH_DIGITS) if name == "mpmath" else get_backend(name)
+class Frame(NamedTuple):
+    """How a grid lies on a lattice: z = 2 (alpha_u u omega1 + alpha_v v omega3).
+
+    On rectangular lattices this is eq. complex_mapping of the paper.
+    """
+
+    grid: Grid
+    alpha_u: float
+    alpha_v: float
+
+    def on(self, lattice: HalfPeriods | Lattice, u: Tensor, v: Tensor) -> Tensor:
+        """Points for shares u, v of the width and the height, patch centres or differences."""
+        along, down = (2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v
+        if isinstance(lattice, HalfPeriods):
+            x = along * lattice.omega1 + down * lattice.omega3_re
+            return torch.complex(x, down * lattice.omega3_im)
+        omega1, omega3 = complex(lattice.omega1), complex(lattice.omega3)
+        x = along * omega1.real + down * omega3.real
+        return torch.complex(x, along * omega1.imag + down * omega3.imag)
+
+    def differences(
+        self, dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Displacements as shares of width and height, and which are 0 or whole periods.
+
+        Those are moved to a harmless place: a pole would be infinite, and so its derivative.
+        """
+        height, width = self.grid
+        offsets = grid_offsets(self.grid, device)
+        skip = self.coincident(device)
+        along = torch.where(skip, 0.5 / self.alpha_u, offsets.dx.to(dtype) / width)
+        down = torch.where(skip, 0.5 / self.alpha_v, offsets.dy.to(dtype) / height)
+        return along, down, skip
+
+    def coincident(self, device: torch.device) -> Tensor:
+        """Which of the displacements are 0 or whole periods."""
+        return torch.tensor(coincident_offsets(*self), device=device)
 
 
 def refuse_learning(backend: BackendName, learns: bool) -> None:
@@ -43,44 +86,138 @@ def refuse_learning(backend: BackendName, learns: bool) -> None:
         )
 
 
-def learned_points(
-    u: Tensor, v: Tensor, alpha_u: float, alpha_v: float, omegas: HalfPeriods
-) -> Tensor:
-    """z = 2 (alpha_u u omega1 + alpha_v v omega3), which is eq. complex_mapping on rectangles."""
-    along, down = (2.0 * alpha_u) * u, (2.0 * alpha_v) * v
-    x = along * omegas.omega1 + down * omegas.omega3_re
-    return torch.complex(x, down * omegas.omega3_im)
+def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
+    """wp and wp' at the patches."""
+    u, v = patch_centres(frame.grid, omegas.omega1.dtype, omegas.omega1.device)
+    return _values(_TORCH.wp_and_prime(frame.on(omegas, u, v), omegas.lattice()))
 
 
-def number_points(u: Tensor, v: Tensor, alpha_u: float, alpha_v: float, lattice: Lattice) -> Tensor:
-    """The same for a lattice of numbers, in float64."""
-    omega1, omega3 = complex(lattice.omega1), complex(lattice.omega3)
-    along, down = (2.0 * alpha_u) * u, (2.0 * alpha_v) * v
-    return torch.complex(
-        along * omega1.real + down * omega3.real, along * omega1.imag + down * omega3.imag
+def learned_differences(frame: Frame, omegas: HalfPeriods) -> Values:
+    """wp and wp' at the displacements of the grid; finite nonsense where those are periods."""
+    u, v = patch_centres(frame.grid, omegas.omega1.dtype, omegas.omega1.device)
+    offsets, skip = grid_offsets(frame.grid, u.device), frame.coincident(u.device)
+    z = frame.on(omegas, u, v)
+    return torch_differences(z, omegas.lattice(), offsets.first, offsets.second, skip)
+
+
+def learned_green(frame: Frame, omegas: HalfPeriods) -> Tensor:
+    """The Green function at the displacements of the grid."""
+    along, down, _ = frame.differences(omegas.omega1.dtype, omegas.omega1.device)
+    green: Tensor = _TORCH.green(frame.on(omegas, along, down), omegas.lattice())
+    return green
+
+
+def torch_differences(
+    z: Tensor, lattice: Lattice, first: Tensor, second: Tensor, skip: Tensor
+) -> Values:
+    """wp and wp' at z[second] - z[first] from their values at z alone (DLMF 23.10.1).
+
+    Exact also where the textbook quotient is 0/0, z[second] = -z[first] modulo the lattice. Pairs
+    marked in `skip`, whose difference is a lattice point, get values without meaning that
+    are finite and send no gradient back.
+    """
+    p, dp = _TORCH.wp_and_prime(z, lattice)
+    # wp is even and wp' odd: the second point of the sum is -z[first].
+    sums = _TORCH.add(
+        _unless(skip, p[second], 1.0),
+        _unless(skip, dp[second], 1.0),
+        _unless(skip, p[first], 2.0),
+        _unless(skip, -dp[first], 1.0),
+        lattice,
     )
+    return _values(sums)
 
 
-def to_backend(name: BackendName, z: Tensor) -> Any:
-    """Complex points as what the backend takes."""
-    return z if name == "torch" else z.numpy()
+def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
+    """A complex tensor with a real number where it is to be skipped."""
+    real = torch.where(skip, instead, value.real)
+    return torch.complex(real, torch.where(skip, 0.0, value.imag))
 
 
-def from_backend(value: Any) -> tuple[Tensor, Tensor]:
-    """Real and imaginary part of what a backend returns, as real tensors."""
-    if isinstance(value, Tensor):
-        return value.real, value.imag
-    array = np.asarray(value).astype(np.complex128)
-    return torch.from_numpy(array.real.copy()), torch.from_numpy(array.imag.copy())
+# --- Lattices of numbers, by any backend -----------------------------------------------------
 
 
-def wp_values(name: BackendName, z: Tensor, lattice: Lattice) -> Values:
-    wp, wp_prime = named_backend(name).wp_and_prime(to_backend(name, z), lattice)
-    return Values(*from_backend(wp), *from_backend(wp_prime))
+def fixed_wp(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
+    """`learned_wp` on a lattice of numbers."""
+    grid, alpha_u, alpha_v = frame
+    return Values(*_fixed_wp(backend, grid, alpha_u, alpha_v, lattice))
 
 
-def green_values(name: BackendName, z: Tensor, lattice: Lattice) -> Tensor:
-    value = named_backend(name).green(to_backend(name, z), lattice)
+def fixed_differences(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
+    """`learned_differences` on a lattice of numbers."""
+    grid, alpha_u, alpha_v = frame
+    return Values(*_fixed_differences(backend, grid, alpha_u, alpha_v, lattice))
+
+
+def fixed_green(backend: BackendName, frame: Frame, lattice: Lattice) -> Tensor:
+    """`learned_green` on a lattice of numbers."""
+    grid, alpha_u, alpha_v = frame
+    return _fixed_green(backend, grid, alpha_u, alpha_v, lattice)
+
+
+def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A traced graph holds the result, not the making. (Arguments may be no named tuples.)
+
+    What the decorator torch.compiler.assume_constant_result sets; using that would import the
+    whole compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant
+def _fixed_wp(
+    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+) -> Tensor:
+    u, v = patch_centres(grid, torch.float64, _HOST)
+    z = _argument(backend, Frame(grid, alpha_u, alpha_v).on(lattice, u, v))
+    return torch.stack(_values(_backend(backend).wp_and_prime(z, lattice)))
+
+
+@_constant
+def _fixed_differences(
+    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+) -> Tensor:
+    frame = Frame(grid, alpha_u, alpha_v)
+    u, v = patch_centres(grid, torch.float64, _HOST)
+    z = frame.on(lattice, u, v)
+    offsets, skip = grid_offsets(grid, _HOST), frame.coincident(_HOST)
+    if backend == "torch":
+        values = torch_differences(z, lattice, offsets.first, offsets.second, skip)
+        return torch.stack(values)
+    evaluator = _backend(backend)
+    p, dp = evaluator.wp_and_prime(_argument(backend, z), lattice)
+    i, j = offsets.first[~skip].numpy(), offsets.second[~skip].numpy()
+    full = torch.zeros(4, len(skip), dtype=torch.float64)
+    full[:, ~skip] = torch.stack(_values(evaluator.add(p[j], dp[j], p[i], -dp[i], lattice)))
+    return full
+
+
+@_constant
+def _fixed_green(
+    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+) -> Tensor:
+    frame = Frame(grid, alpha_u, alpha_v)
+    along, down, _ = frame.differences(torch.float64, _HOST)
+    value = _backend(backend).green(_argument(backend, frame.on(lattice, along, down)), lattice)
     if isinstance(value, Tensor):
         return value
     return torch.from_numpy(np.asarray(value).astype(np.float64))
+
+
+def _backend(name: BackendName) -> AbstractBackend:
+    return get_backend(name, **_OPTIONS.get(name, {}))
+
+
+def _argument(backend: BackendName, z: Tensor) -> Any:
+    return z if backend == "torch" else z.numpy()
+
+
+def _values(pair: tuple[Any, Any]) -> Values:
+    """What a backend returns, as real tensors."""
+    parts: list[Tensor] = []
+    for value in pair:
+        if not isinstance(value, Tensor):
+            value = torch.from_numpy(np.asarray(value).astype(np.complex128))
+        parts += [value.real, value.imag]
+    return Values(*parts)

@@ -14,13 +14,13 @@ from training.encodings.compression import inverse_softplus
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
-    green_values,
-    learned_points,
-    number_points,
+    Frame,
+    fixed_green,
+    learned_green,
     refuse_learning,
 )
 from training.encodings.encoding import AbstractEncoding, EncodingSize
-from training.encodings.grid import Grid, Offsets, checked_grid, coincident_offsets, grid_offsets
+from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
 from training.encodings.lattice_parameter import LatticeParameter
 from training.encodings.options import option
 from wefpe_core import Lattice
@@ -107,38 +107,24 @@ class GreenEncoding(AbstractEncoding):
         """G at the displacements of `offsets`, in float64; the diagonal by its rule."""
         grid = checked_grid(grid)
         if self.lattice_parameter.learned == "nothing":
-            return self.table(("values", grid), lambda: self._frozen_values(grid), depends_on=())
+            return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        along, down, skip = self._shares(grid, self.device)
-        z = learned_points(along, down, self.alpha_u, self.alpha_v, omegas)
         area = 4.0 * omegas.omega1 * omegas.omega3_im
-        return self._with_diagonal(green_values("torch", z, omegas.lattice()), skip, area, grid)
+        return self._with_diagonal(learned_green(self.frame(grid), omegas), area, grid)
 
-    def _frozen_values(self, grid: Grid) -> Tensor:
+    def _fixed_values(self, grid: Grid) -> Tensor:
         lattice = self.lattice()
-        along, down, skip = self._shares(grid, torch.device("cpu"))
-        z = number_points(along, down, self.alpha_u, self.alpha_v, lattice)
-        values = green_values(self.options.backend, z, lattice)
-        omega1, omega3 = complex(lattice.omega1), complex(lattice.omega3)
-        area = torch.tensor(4.0 * (omega1.conjugate() * omega3).imag, dtype=torch.float64)
-        values = self._with_diagonal(values, skip, area, grid)
-        return values.to(self.working_dtype).to(self.device)
+        values = fixed_green(self.options.backend, self.frame(grid), lattice)
+        area = 4.0 * (complex(lattice.omega1).conjugate() * complex(lattice.omega3)).imag
+        values = values.to(self.working_dtype).to(self.device)
+        return self._with_diagonal(values, values.new_tensor(area), grid)
 
-    def _shares(self, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Displacements as shares of the grid, and which of them are 0 or whole periods.
+    def frame(self, grid: Grid) -> Frame:
+        """How the grid lies on the lattice."""
+        return Frame(grid, self.alpha_u, self.alpha_v)
 
-        Those are moved to a harmless place: G would be infinite, and so its derivative.
-        """
-        dtype = torch.float64 if device.type == "cpu" else self.working_dtype
-        height, width = grid
-        offsets = grid_offsets(grid, device)
-        mask = coincident_offsets(grid, self.alpha_u, self.alpha_v)
-        skip = torch.tensor(mask, device=device)
-        along = torch.where(skip, 0.5 / self.alpha_u, offsets.dx.to(dtype) / width)
-        down = torch.where(skip, 0.5 / self.alpha_v, offsets.dy.to(dtype) / height)
-        return along, down, skip
-
-    def _with_diagonal(self, values: Tensor, skip: Tensor, area: Tensor, grid: Grid) -> Tensor:
+    def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
+        skip = self.frame(grid).coincident(values.device)
         if self.options.diagonal == "nearest":
             others = torch.where(skip, -math.inf, values).amax()
             # A grid of one patch has no other; its only bias is a constant anyway.

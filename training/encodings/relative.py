@@ -18,66 +18,17 @@ from training.encodings.compression import (
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
+    Frame,
     Values,
-    from_backend,
-    learned_points,
-    named_backend,
-    number_points,
+    fixed_differences,
+    learned_differences,
     refuse_learning,
-    to_backend,
 )
 from training.encodings.encoding import AbstractEncoding, EncodingSize
-from training.encodings.grid import (
-    Grid,
-    Offsets,
-    checked_grid,
-    coincident_offsets,
-    grid_offsets,
-    patch_centres,
-    refuse_poles,
-)
+from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets, refuse_poles
 from training.encodings.lattice_parameter import LatticeParameter
 from training.encodings.options import option
 from wefpe_core import Lattice
-
-
-def difference_values(
-    backend: BackendName, z: Tensor, lattice: Lattice, first: Tensor, second: Tensor, skip: Tensor
-) -> Values:
-    """wp and wp' at z[second] - z[first] from their values at z alone (DLMF 23.10.1).
-
-    Exact also where the textbook quotient is 0/0, z[second] = -z[first] modulo the lattice. Pairs
-    marked in `skip`, whose difference is a lattice point, get values without meaning that
-    are finite and send no gradient back.
-    """
-    evaluator = named_backend(backend)
-    p, dp = evaluator.wp_and_prime(to_backend(backend, z), lattice)
-    if backend == "torch":
-        # wp is even and wp' odd: the second point of the sum is -z[first].
-        sums = evaluator.add(
-            _unless(skip, p[second], 1.0),
-            _unless(skip, dp[second], 1.0),
-            _unless(skip, p[first], 2.0),
-            _unless(skip, -dp[first], 1.0),
-            lattice,
-        )
-        return Values(*from_backend(sums[0]), *from_backend(sums[1]))
-    i, j, kept = first.numpy(), second.numpy(), (~skip).numpy()
-    i, j = i[kept], j[kept]
-    sums = evaluator.add(p[j], dp[j], p[i], -dp[i], lattice)
-    parts = []
-    for value in sums:
-        for part in from_backend(value):
-            full = torch.zeros(len(skip), dtype=torch.float64)
-            full[~skip] = part
-            parts.append(full)
-    return Values(*parts)
-
-
-def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
-    """A complex tensor with a real number where it is to be skipped."""
-    real = torch.where(skip, instead, value.real)
-    return torch.complex(real, torch.where(skip, 0.0, value.imag))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,26 +114,17 @@ class RelativeEncoding(AbstractEncoding):
         grid = checked_grid(grid)
         refuse_poles(grid, self.alpha_u, self.alpha_v)
         if self.lattice_parameter.learned == "nothing":
-            return self.table(("values", grid), lambda: self._frozen_values(grid), depends_on=())
-        u, v = patch_centres(grid, self.working_dtype, self.device)
+            return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        z = learned_points(u, v, self.alpha_u, self.alpha_v, omegas)
-        offsets = self.offsets(grid)
-        skip = self._coincident(grid, self.device)
-        return difference_values("torch", z, omegas.lattice(), offsets.first, offsets.second, skip)
+        return learned_differences(self.frame(grid), omegas)
 
-    def _frozen_values(self, grid: Grid) -> Values:
-        host, lattice = torch.device("cpu"), self.lattice()
-        u, v = patch_centres(grid, torch.float64, host)
-        z = number_points(u, v, self.alpha_u, self.alpha_v, lattice)
-        offsets, skip = grid_offsets(grid, host), self._coincident(grid, host)
-        values = difference_values(
-            self.options.backend, z, lattice, offsets.first, offsets.second, skip
-        )
+    def _fixed_values(self, grid: Grid) -> Values:
+        values = fixed_differences(self.options.backend, self.frame(grid), self.lattice())
         return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
 
-    def _coincident(self, grid: Grid, device: torch.device) -> Tensor:
-        return torch.tensor(coincident_offsets(grid, self.alpha_u, self.alpha_v), device=device)
+    def frame(self, grid: Grid) -> Frame:
+        """How the grid lies on the lattice."""
+        return Frame(grid, self.alpha_u, self.alpha_v)
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features of the displacements, cast once to the module's dtype."""
@@ -204,4 +146,4 @@ class RelativeEncoding(AbstractEncoding):
         """(layers, heads, displacements)"""
         bias = torch.einsum("lhf,nf->lhn", self.weight, self.features(grid))
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
-        return torch.where(self._coincident(grid, self.device), instead, bias)
+        return torch.where(self.frame(grid).coincident(self.device), instead, bias)

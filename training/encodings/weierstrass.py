@@ -14,11 +14,11 @@ from training.encodings.compression import inverse_softplus
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
+    Frame,
     Values,
-    learned_points,
-    number_points,
+    fixed_wp,
+    learned_wp,
     refuse_learning,
-    wp_values,
 )
 from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
 from training.encodings.errors import EncodingOptionError
@@ -148,13 +148,15 @@ class WeierstrassEncoding(AbstractEncoding):
         grid = checked_grid(grid)
         u, v = patch_centres(grid, self.working_dtype, self.device)
         if self.lattice_parameter is not None:
-            if self.lattice_parameter.learned == "nothing":
-                return number_points(u, v, self.alpha_u, self.alpha_v, self.lattice())
             omegas = self.lattice_parameter.half_periods(self.device)
         else:
             omega1 = torch.tensor(self._omega1, dtype=self.working_dtype, device=self.device)
             omegas = HalfPeriods(omega1, torch.zeros_like(omega1), self._stretch())
-        return learned_points(u, v, self.alpha_u, self.alpha_v, omegas)
+        return self.frame(grid).on(omegas, u, v)
+
+    def frame(self, grid: Grid) -> Frame:
+        """How the grid lies on the lattice."""
+        return Frame(grid, self.alpha_u, self.alpha_v)
 
     def _stretch(self) -> Tensor:
         """omega3/i of the paper; the authors' factor of the rows."""
@@ -173,15 +175,11 @@ class WeierstrassEncoding(AbstractEncoding):
             height = self._omega1 if self._is_authors else self._stretch()
             return clamped_lattice_sum(z.real, z.imag, self._omega1, height)
         if parameter.learned == "nothing":
-            return self.table(("values", grid), lambda: self._frozen_values(grid), depends_on=())
-        omegas = parameter.half_periods(self.device)
-        return wp_values("torch", self.points(grid), omegas.lattice())
+            return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
+        return learned_wp(self.frame(grid), parameter.half_periods(self.device))
 
-    def _frozen_values(self, grid: Grid) -> Values:
-        host = torch.device("cpu")
-        u, v = patch_centres(grid, torch.float64, host)
-        z = number_points(u, v, self.alpha_u, self.alpha_v, self.lattice())
-        values = wp_values(self.options.backend, z, self.lattice())
+    def _fixed_values(self, grid: Grid) -> Values:
+        values = fixed_wp(self.options.backend, self.frame(grid), self.lattice())
         return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
 
     def features(self, grid: Grid) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name
 from torch import Tensor, nn
 
 from training.encodings.compression import inverse_softplus
-from training.encodings.elliptic_values import Values, learned_points
+from training.encodings.elliptic_values import Frame, Values
 from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
 from training.encodings.errors import EncodingOptionError
 from training.encodings.fourier_series import (
@@ -144,7 +144,7 @@ class WeierstrassFourierEncoding(AbstractEncoding):
         """Where the patches lie in the complex plane, (height*width,), with gradients."""
         grid = checked_grid(grid)
         u, v = self._coordinates(grid)
-        z = learned_points(u, v, self.alpha_u, self.alpha_v, self.half_periods())
+        z = Frame(grid, self.alpha_u, self.alpha_v).on(self.half_periods(), u, v)
         if self.recipe is None:
             return z
         size, turn = self.recipe.wobble, self.recipe.wobble_frequency * math.pi
