@@ -102,9 +102,12 @@ def test_an_attached_model_computes_what_ours_does(name):
 )
 def test_prefix_tokens_and_pooling_of_timm(options, ours):
     model = attach(foreign(**options), Double(*ALL_PLACES))
-    assert error_in_eps(
-        model(images(SQUARE)), twin(model, Double(*ALL_PLACES), **ours)(images(SQUARE))
-    ) <= CEILINGS["logits"]
+    assert (
+        error_in_eps(
+            model(images(SQUARE)), twin(model, Double(*ALL_PLACES), **ours)(images(SQUARE))
+        )
+        <= CEILINGS["logits"]
+    )
 
 
 @pytest.mark.parametrize("grid", [(2, 5), (6, 1)], ids=str)

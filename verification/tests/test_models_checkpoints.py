@@ -327,7 +327,7 @@ def test_rows_of_a_table_belong_to_tokens_or_patches(rows, tokens, n_prefix, sid
 def test_rows_that_can_be_read_in_two_ways_need_the_grid():
     tensors = {"cls_token": torch.zeros(1, 1, 8), "reg_token": torch.zeros(1, 4, 8)}
     tensors["pos_embed"] = torch.zeros(1, 9, 8)  # 3 x 3, or 5 tokens and 2 x 2
-    with pytest.raises(CheckpointError, match="may be a square grid.*checkpoint_grid"):
+    with pytest.raises(CheckpointError, match=r"may be a square grid.*checkpoint_grid"):
         split_positions(tensors, "file")
     assert len(split_positions(tensors, "file", (3, 3)).prefix) == 0
     assert len(split_positions(tensors, "file", (2, 2)).prefix) == 5
