@@ -80,19 +80,23 @@ def attend(
     *,
     dropout: float = 0.0,
     maps: list[Tensor] | None = None,
+    n_outputs: int | None = None,
 ) -> Tensor:
     """Fused attention with the position hooks of a layer: (batch, tokens, 3 dim) to (.., dim).
 
-    The attention weights are appended to `maps` if there is such a list.
+    The attention weights are appended to `maps` if there is such a list. With `n_outputs` only
+    the first tokens look around, and only they are returned.
     """
-    batch, count, triple = qkv.shape
-    q, k, v = qkv.reshape(batch, count, 3, num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    # Split by channels: the gradients of the three are joined by one copy, not two.
+    q, k, v = (each.unflatten(-1, (num_heads, -1)).transpose(1, 2) for each in qkv.chunk(3, -1))
     q, k = rotate_patches(q, k, encoding, grid, layer)
     bias = bias_of_tokens(q, encoding, grid, layer)
+    if n_outputs is not None:
+        q, bias = q[:, :, :n_outputs], None if bias is None else bias[:, :n_outputs]
     if maps is not None:  # beside the fused path, whose result stays the same to the bit
         maps.append(attention_weights(q, k, bias))
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-    return mixed.transpose(1, 2).reshape(batch, count, triple // 3)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 class Attention(nn.Module):
@@ -120,6 +124,7 @@ class Attention(nn.Module):
         encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
+        n_outputs: int | None = None,
     ) -> Tensor:
         mixed = attend(
             self.qkv(tokens),
@@ -129,6 +134,7 @@ class Attention(nn.Module):
             self.layer,
             dropout=self.attn_drop.p if self.training else 0.0,
             maps=maps,
+            n_outputs=n_outputs,
         )
         return self.proj_drop(self.proj(mixed))
 
@@ -147,7 +153,10 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind a LayerNorm and beside a residual path."""
+    """Attention and MLP, each behind a LayerNorm and beside a residual path.
+
+    With `n_outputs` only the first tokens are computed, from all of them.
+    """
 
     def __init__(
         self,
@@ -175,8 +184,12 @@ class Block(nn.Module):
         encoding: AbstractEncoding,
         grid: Grid,
         maps: list[Tensor] | None = None,
+        n_outputs: int | None = None,
     ) -> Tensor:
-        tokens = tokens + self.drop_path(self.attn(self.norm1(tokens), encoding, grid, maps))
+        mixed = self.attn(self.norm1(tokens), encoding, grid, maps, n_outputs)
+        if n_outputs is not None:
+            tokens = tokens[:, :n_outputs]
+        tokens = tokens + self.drop_path(mixed)
         return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
 
 

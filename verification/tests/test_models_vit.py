@@ -221,6 +221,21 @@ def test_fused_attention_equals_attention_written_out(uses, dtype):
     assert error_in_eps(maps[0], weights.to(dtype)) <= CEILINGS["attention"]
 
 
+@pytest.mark.parametrize("options", [{}, {"register_tokens": 2}], ids=str)
+def test_the_spared_work_of_training_changes_neither_logits_nor_gradients(options):
+    """In training the last block computes the class token alone."""
+    results = []
+    for mode in (True, False):
+        model = micro(Double("additive", "prefix", "rotate", "bias"), **options).double()
+        logits = model.train(mode)(images().double())
+        logits.square().sum().backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        assert None not in gradients.values()  # distributed training would wait for it
+        results.append({"logits": logits, **gradients})
+    for name, got in results[0].items():
+        assert error_in_eps(got, results[1][name]) <= CEILINGS["logits"], name
+
+
 # --- Attention maps ------------------------------------------------------------------------
 
 
@@ -229,10 +244,11 @@ def test_asking_for_attention_maps_changes_no_bit_of_the_output(training):
     model = micro(Double("additive", "rotate", "bias"), attention_dropout=0.3, dropout=0.2)
     model.train(training)
     torch.manual_seed(3)
-    plain = model(images())
+    plain = model.head(model.norm(model.forward_tokens(images())[:, 0]))
     torch.manual_seed(3)
     logits, maps = model(images(), return_attention=True)
     assert torch.equal(logits, plain)
+    assert training or torch.equal(logits, model(images()))
     assert [tuple(each.shape) for each in maps] == [(2, 2, 7, 7)] * 2
     for each in maps:
         assert error_in_eps(each.sum(-1), torch.ones(2, 2, 7)) <= CEILINGS["attention"]
