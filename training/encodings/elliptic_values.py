@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import Grid, coincident_offsets, grid_offsets, patch_centres
-from training.encodings.lattice_parameter import HalfPeriods
+from training.encodings.lattice_parameter import HalfPeriods, Learned
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
 BackendName = Literal["torch", "numpy", "mpmath"]
@@ -77,13 +77,20 @@ class Frame(NamedTuple):
         return torch.tensor(coincident_offsets(*self), device=device)
 
 
-def refuse_learning(backend: BackendName, learns: bool) -> None:
-    """Only torch differentiates."""
-    if learns and backend != "torch":
+def learned_part(
+    backend: BackendName, learnable: bool, lattice: Literal["rectangular", "general"]
+) -> Learned:
+    """What of the lattice is learned; EncodingOptionError if the options contradict each other."""
+    if learnable and backend != "torch":
         raise EncodingOptionError(
             f"backend={backend!r} cannot learn the lattice, since it has no gradients; "
             "set learnable=false or backend='torch'"
         )
+    if not learnable and lattice == "general":
+        raise EncodingOptionError("lattice='general' says what is learned, but learnable is false")
+    if not learnable:
+        return "nothing"
+    return "general" if lattice == "general" else "omega3"
 
 
 def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
@@ -93,7 +100,7 @@ def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
 
 
 def learned_differences(frame: Frame, omegas: HalfPeriods) -> Values:
-    """wp and wp' at the displacements of the grid; finite nonsense where those are periods."""
+    """wp and wp' at the displacements of the grid; 0 where those are periods."""
     u, v = patch_centres(frame.grid, omegas.omega1.dtype, omegas.omega1.device)
     offsets, skip = grid_offsets(frame.grid, u.device), frame.coincident(u.device)
     z = frame.on(omegas, u, v)
@@ -113,8 +120,7 @@ def torch_differences(
     """wp and wp' at z[second] - z[first] from their values at z alone (DLMF 23.10.1).
 
     Exact also where the textbook quotient is 0/0, z[second] = -z[first] modulo the lattice. Pairs
-    marked in `skip`, whose difference is a lattice point, get values without meaning that
-    are finite and send no gradient back.
+    marked in `skip`, whose difference is a lattice point, get 0 and send no gradient back.
     """
     p, dp = _TORCH.wp_and_prime(z, lattice)
     # wp is even and wp' odd: the second point of the sum is -z[first].
@@ -125,7 +131,7 @@ def torch_differences(
         _unless(skip, -dp[first], 1.0),
         lattice,
     )
-    return _values(sums)
+    return Values(*(torch.where(skip, 0.0, part) for part in _values(sums)))
 
 
 def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:

@@ -173,7 +173,8 @@ class AbstractEncoding(nn.Module):
         if not 0 <= layer < self.size.depth:
             raise InputError(f"layer {layer!r} is not one of the {self.size.depth} layers from 0")
 
-    def check_tokens(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> None:
+    def check_tokens(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> Grid:
+        """The grid, if q and k have a token for each of its patches."""
         height, width = checked_grid(grid)
         self.check_layer(layer)
         expected = (self.size.num_heads, height * width, self.size.head_dim)
@@ -184,6 +185,7 @@ class AbstractEncoding(nn.Module):
                     f"(batch, {', '.join(map(str, expected))}) for the grid {(height, width)}, "
                     f"without class or register tokens; got {tuple(tokens.shape)}"
                 )
+        return height, width
 
     def extra_repr(self) -> str:
         size = self.size

@@ -70,7 +70,7 @@ class FopeEncoding(AbstractEncoding):
                 self.register_buffer(name, coefficients)
 
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
-        self.check_tokens(q, k, grid, layer)
+        grid = self.check_tokens(q, k, grid, layer)
         dtype, device = rotation_dtype(q), q.device
         coefficients = (self.cos_coefficients, self.sin_coefficients)
 

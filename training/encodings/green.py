@@ -17,11 +17,11 @@ from training.encodings.elliptic_values import (
     Frame,
     fixed_green,
     learned_green,
-    refuse_learning,
+    learned_part,
 )
 from training.encodings.encoding import AbstractEncoding, EncodingSize
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
-from training.encodings.lattice_parameter import LatticeParameter
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
 from training.encodings.options import option
 from wefpe_core import Lattice
 
@@ -37,8 +37,8 @@ class GreenOptions:
     )
     g2: float = option(1.0, "invariant of the lattice at the start")
     g3: float = option(0.0, "invariant of the lattice at the start")
-    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
-    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    tau_min: float = option(TAU_MIN, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(TAU_MAX, "upper bound of Im tau when learned", above=0.0)
     alpha_u: float = option(
         0.5, "periods covered by the width of the grid; the decay holds up to 1/2", above=0.0
     )
@@ -74,16 +74,13 @@ class GreenEncoding(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: GreenOptions) -> None:
         super().__init__(size)
-        refuse_learning(options.backend, options.learnable)
+        learned = learned_part(options.backend, options.learnable, options.lattice)
         self.options = options
         self.alpha_u = options.alpha_u
         self.alpha_v = options.alpha_u if options.alpha_v is None else options.alpha_v
-        general: Literal["general", "omega3"] = (
-            "general" if options.lattice == "general" else "omega3"
-        )
         self.lattice_parameter = LatticeParameter(
             Lattice.from_invariants(options.g2, options.g3),
-            general if options.learnable else "nothing",
+            learned,
             options.tau_min,
             options.tau_max,
         )

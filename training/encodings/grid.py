@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +20,10 @@ def checked_grid(grid: Any) -> Grid:
     except (TypeError, ValueError):
         raise InputError(f"grid must be (height, width) in patches, got {grid!r}") from None
     for name, value in (("height", height), ("width", width)):
-        is_integer = isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
-        if not is_integer or value < 1:
+        is_whole = isinstance(value, (numbers.Integral, torch.SymInt))
+        if not is_whole or isinstance(value, bool) or value < 1:
             raise InputError(f"grid {name} must be a positive integer, got {value!r} in {grid!r}")
-    return height, width
+    return int(height), int(width)
 
 
 def patch_indices(grid: Grid, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,8 @@ from wefpe_core.errors import LatticeError
 
 Learned = Literal["nothing", "omega3", "general"]
 
+# Of Im tau, unless others are given; tau -> -1/tau exchanges them.
+TAU_MIN, TAU_MAX = 0.3, 1.0 / 0.3
 _LARGEST_SKEW = 1.0  # from that of the start
 _LARGEST_SCALE = 4.0  # of omega1, up and down
 

@@ -52,7 +52,7 @@ class AbstractRotaryEncoding(AbstractEncoding):
         raise NotImplementedError
 
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
-        self.check_tokens(q, k, grid, layer)
+        grid = self.check_tokens(q, k, grid, layer)
         dtype, device = rotation_dtype(q), q.device
 
         def make() -> tuple[Tensor, Tensor]:

@@ -17,13 +17,13 @@ from training.encodings.elliptic_values import (
     Frame,
     Values,
     fixed_wp,
+    learned_part,
     learned_wp,
-    refuse_learning,
 )
 from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
 from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import Grid, checked_grid, patch_centres, refuse_poles
-from training.encodings.lattice_parameter import HalfPeriods, LatticeParameter
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
 from training.encodings.literal import clamped_lattice_sum, listing_half_period
 from training.encodings.options import option
 from training.encodings.projection import Projection, projection
@@ -60,8 +60,8 @@ class WeierstrassOptions:
     start: Literal["invariants", "square"] = option(
         "invariants", "the lattice at the start: that of g2, g3, or the square with its omega1"
     )
-    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
-    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    tau_min: float = option(TAU_MIN, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(TAU_MAX, "upper bound of Im tau when learned", above=0.0)
     alpha_u: float | None = option(
         None,
         "periods covered by the width of the grid; unset: 0.5 (paper 1, authors 0.4)",
@@ -104,6 +104,7 @@ class WeierstrassEncoding(AbstractEncoding):
     def __init__(self, size: EncodingSize, options: WeierstrassOptions) -> None:
         super().__init__(size)
         _check(options)
+        learned = learned_part(options.backend, options.learnable, options.lattice)
         self.options = options
         self._is_authors = options.fidelity == "authors"
         self.alpha_u = _ALPHA[options.fidelity] if options.alpha_u is None else options.alpha_u
@@ -112,7 +113,7 @@ class WeierstrassEncoding(AbstractEncoding):
         self.lattice_parameter, self.alpha_learn = None, None
         if options.fidelity == "corrected":
             self.lattice_parameter = LatticeParameter(
-                _start(options), _learned(options), options.tau_min, options.tau_max
+                _start(options), learned, options.tau_min, options.tau_max
             )
         else:
             self._omega1 = listing_half_period(options.g2, options.g3)
@@ -214,23 +215,18 @@ def _check(options: WeierstrassOptions) -> None:
         raise EncodingOptionError(
             f"the authors clamp scale to [{low:g}, {high:g}]: {options.scale:g}"
         )
-    refuse_learning(options.backend, options.learnable)
     for name, value, needed in (
         ("lattice", options.lattice, "rectangular"),
         ("start", options.start, "invariants"),
         ("backend", options.backend, "torch"),
+        ("tau_min", options.tau_min, TAU_MIN),
+        ("tau_max", options.tau_max, TAU_MAX),
     ):
         if not corrected and value != needed:
             raise EncodingOptionError(
                 f"{name}={value!r} is for fidelity='corrected'; fidelity={options.fidelity!r} "
                 f"has {needed!r} only"
             )
-
-
-def _learned(options: WeierstrassOptions) -> Literal["nothing", "omega3", "general"]:
-    if not options.learnable:
-        return "nothing"
-    return "general" if options.lattice == "general" else "omega3"
 
 
 def _start(options: WeierstrassOptions) -> Lattice:

@@ -21,7 +21,7 @@ from training.encodings.fourier_series import (
     printed_series,
 )
 from training.encodings.grid import Grid, checked_grid, patch_centres
-from training.encodings.lattice_parameter import HalfPeriods, LatticeParameter
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
 from training.encodings.literal import LISTING_HALF_PERIOD
 from training.encodings.options import option
 from training.encodings.projection import deep_projection, projection
@@ -60,8 +60,8 @@ class WeierstrassFourierOptions:
         None, "sigma, the factor inside tanh, at the start; unset: 0.05 (authors: as published)"
     )
     learnable: bool = option(True, "learn omega3, beta, gamma, sigma and the modulation mu")
-    tau_min: float = option(0.3, "lower bound of Im tau when learned", above=0.0)
-    tau_max: float = option(10.0 / 3.0, "upper bound of Im tau when learned", above=0.0)
+    tau_min: float = option(TAU_MIN, "lower bound of Im tau when learned", above=0.0)
+    tau_max: float = option(TAU_MAX, "upper bound of Im tau when learned", above=0.0)
     projection: Literal["deep", "linear", "mlp"] = option(
         "deep", "from the features to dim: three layers as in the scripts, or as in weierstrass"
     )
@@ -215,6 +215,9 @@ class WeierstrassFourierEncoding(AbstractEncoding):
 
 
 def _check(options: WeierstrassFourierOptions) -> None:
+    bounds = (options.tau_min, options.tau_max)
+    if options.fidelity != "corrected" and bounds != (TAU_MIN, TAU_MAX):
+        raise EncodingOptionError("tau_min and tau_max are for fidelity='corrected'")
     if options.fidelity != "authors":
         if options.recipe is not None:
             raise EncodingOptionError("recipe is for fidelity='authors'")

@@ -63,6 +63,8 @@ def forbidden_imports(module: str, source: str) -> set[str]:
         at_import = imports(source, lazy=False) - set(sys.stdlib_module_names)
         # NumPy arrays are accepted everywhere, so any backend may ask for NumPy when called.
         return (at_import - allowed) | (everything - allowed - {"numpy"})
+    if module.startswith("training.encodings"):
+        return everything - {"training", "wefpe_core", "backends", "torch", "numpy"}
     if package == "training":
         return everything & {"verification"}
     if rest.partition(".")[0] in ("tests", "claims"):
@@ -85,6 +87,7 @@ def test_dependence_runs_one_way(module):
         ("backends.kernel", "if True:\n    import numpy", {"numpy"}),
         ("backends.torch_backend", "import torch\ndef f():\n    import numpy, mpmath", {"mpmath"}),
         ("training.engine", "from verification import cases", {"verification"}),
+        ("training.encodings.green", "import torch\ndef f():\n    import mpmath", {"mpmath"}),
         ("verification.oracle", "import training.encodings", {"training"}),
         ("verification.claims.decay", "import training.encodings", set()),
     ],
@@ -113,6 +116,10 @@ def libraries_imported_by(statement: str) -> set[str]:
 def test_importing_the_core_imports_no_library():
     modules = ", ".join(name.removesuffix(".__init__") for name in modules_of("wefpe_core"))
     assert libraries_imported_by(f"import {modules}, backends") == set()
+
+
+def test_importing_training_imports_no_library():
+    assert libraries_imported_by("import training") == set()
 
 
 @pytest.mark.parametrize("name", ["numpy", "mpmath", "flint"])
@@ -175,9 +182,12 @@ def test_public_modules_of_the_core_import(name):
     assert importlib.import_module(f"wefpe_core.{name}").__doc__
 
 
-@pytest.mark.parametrize("module", [*modules_of("wefpe_core"), *modules_of("backends")])
+@pytest.mark.parametrize(
+    "module",
+    [*modules_of("wefpe_core"), *modules_of("backends"), "training.encodings.__init__"],
+)
 def test_examples_in_docstrings_run(module):
-    for library in own_library(module):
+    for library in own_library(module) | ({"torch"} if module.startswith("training") else set()):
         pytest.importorskip(library)
     results = doctest.testmod(importlib.import_module(module.removesuffix(".__init__")))
     assert results.failed == 0
