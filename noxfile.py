@@ -19,12 +19,12 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
 def install_project(session: nox.Session, *groups: str) -> None:
-    """Install the checkout in place, with torch, flint, pictures and the groups named.
+    """Install the checkout in place, with the extras the tests use and the groups named.
 
     The constraint belongs in this very command: see constraints.txt.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
-    session.install("-c", "constraints.txt", "-e", ".[torch,flint,report]", *requirements)
+    session.install("-c", "constraints.txt", "-e", ".[training,flint,report]", *requirements)
 
 
 @nox.session
@@ -60,6 +60,21 @@ def bench(session: nox.Session) -> None:
     """Time the backends beside their peers; arguments go to the benchmark."""
     install_project(session)
     session.run("python", "-m", "verification.bench", *session.posargs)
+
+
+@nox.session(default=False)
+def timm(session: nox.Session) -> None:
+    """Test the models beside timm's and the adapter for it; arguments after -- go to pytest."""
+    install_project(session, "test", "timm")
+    files = [f"verification/tests/test_{name}.py" for name in ("adapters_timm", "models_real")]
+    session.run("pytest", *files, *session.posargs)
+
+
+@nox.session(default=False)
+def transformers(session: nox.Session) -> None:
+    """Test the adapter for Hugging Face transformers; arguments after -- go to pytest."""
+    install_project(session, "test", "transformers")
+    session.run("pytest", "verification/tests/test_adapters_transformers.py", *session.posargs)
 
 
 @nox.session(default=False)

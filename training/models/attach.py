@@ -1,0 +1,95 @@
+"""`attach` and `detach`: an encoding for a model you already have.
+
+Neither timm nor transformers is imported here: whoever has a model of theirs has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeVar
+
+from torch import nn
+
+from training.encodings import AbstractEncoding
+from training.models.attachment import AbstractAttachment
+from training.models.position_hooks import checked_encoding
+from training.models.timm_adapter import TimmAttachment
+from training.models.transformers_adapter import TransformersAttachment
+from wefpe_core import InputError, InputTypeError
+
+Model = TypeVar("Model", bound=nn.Module)
+
+_KEEPER = "_position_attachment"
+
+
+def attach(model: Model, encoding: AbstractEncoding) -> Model:
+    """Give a timm `VisionTransformer` or a Hugging Face `ViTModel` another position encoding.
+
+    The learned table of the model leaves it, so position is added once; the encoding becomes
+    ``model.encoding``, with its parameters in ``parameters()`` and in the state dict. A state dict
+    of an attached model loads into another one with an encoding of the same kind attached.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Changed in place. A Hugging Face model with a head (`ViTForImageClassification`) is
+        changed in its ``.vit``. For images of several sizes build a timm model with
+        ``dynamic_img_size=True``; a `ViTModel` takes any size once attached.
+    encoding : AbstractEncoding
+        Built for the width, depth and heads of the model, on the device of the model; it takes
+        over whether the model is training.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model given. Make the optimiser after this.
+
+    Raises
+    ------
+    InputError
+        An encoding is attached already, or does not fit, or the model has parts (patch dropping,
+        another attention) in which an encoding could not act.
+    """
+    core, attachment_class, numbers = _recognised(model)
+    if hasattr(core, _KEEPER) or hasattr(core, "encoding"):
+        raise InputError("an encoding is attached to this model already; detach(model) first")
+    attachment: AbstractAttachment = attachment_class(core, checked_encoding(encoding, *numbers))
+    attachment.connect()
+    core.encoding = encoding.train(core.training)
+    setattr(core, _KEEPER, attachment)
+    return model
+
+
+def detach(model: nn.Module) -> AbstractEncoding:
+    """Undo `attach`: the model gets its own learned table back; returns the encoding."""
+    core, _, _ = _recognised(model)
+    attachment: AbstractAttachment | None = getattr(core, _KEEPER, None)
+    if attachment is None:
+        raise InputError("no encoding is attached to this model")
+    attachment.disconnect()
+    delattr(core, _KEEPER)
+    del core.encoding
+    return attachment.encoding
+
+
+def _recognised(model: nn.Module) -> tuple[Any, type[Any], tuple[int, int, int]]:
+    """The part of the model to change, who can, and its width, depth and heads."""
+    timm_class = _class_of("timm.models.vision_transformer", "VisionTransformer")
+    if timm_class is not None and isinstance(model, timm_class):
+        vit: Any = model
+        heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
+        return vit, TimmAttachment, (vit.embed_dim, len(vit.blocks), heads)
+    hugging_class = _class_of("transformers.models.vit.modeling_vit", "ViTPreTrainedModel")
+    if hugging_class is not None and isinstance(model, hugging_class):
+        core: Any = model.base_model
+        config = core.config
+        numbers = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads)
+        return core, TransformersAttachment, numbers
+    raise InputTypeError(
+        "attach takes a timm VisionTransformer or a Hugging Face ViTModel, "
+        f"got {type(model).__module__}.{type(model).__name__}"
+    )
+
+
+def _class_of(module: str, name: str) -> type[Any] | None:
+    return getattr(sys.modules.get(module), name, None)

@@ -1,0 +1,244 @@
+"""Published weights into a model: what fits is loaded, what does not is said.
+
+A model is changed only after everything has been checked; an error leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor
+
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
+from training.models.checkpoint_files import CheckpointError, read_weights
+from training.models.dhvt import HybridVisionTransformer
+from training.models.position_tables import POSITIONS, LearnedPositions, split_positions
+from training.models.vit import VisionTransformer
+from wefpe_core import InputError
+
+Positions = Literal["resample", "replace", "hybrid"]
+Head = Literal["keep", "new"]
+Model = VisionTransformer | HybridVisionTransformer
+
+_ENCODING = "encoding."
+_HEADS = ("head.", "head_dist.")
+_BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of the tensors of a file.
+
+    `missing` are tensors of the model the file lacks, which keep their values; `unexpected` are
+    tensors of the file the model has no place for; `positions` and `head` say what was decided
+    about those. The parameters of an encoding count as missing only if the file has some.
+    """
+
+    source: Path
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    positions: str
+    head: str
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.source}: {len(self.loaded)} tensors loaded",
+            f"positions: {self.positions}",
+            f"head: {self.head}",
+        ]
+        for name in ("missing", "unexpected"):
+            keys = getattr(self, name)
+            lines += [f"{name}: {', '.join(keys)}"] if keys else []
+        return "\n".join(lines)
+
+
+def load_checkpoint(
+    model: Model,
+    source: str | Path,
+    *,
+    positions: Positions = "resample",
+    head: Head = "keep",
+    checkpoint_grid: Grid | None = None,
+    partial: bool = False,
+) -> LoadReport:
+    """Load timm, DeiT, AugReg or Google weights, or those of this package, into a model.
+
+    Parameters
+    ----------
+    model : VisionTransformer or HybridVisionTransformer
+        Changed in place.
+    source : str or Path
+        A .safetensors, .pth or .npz file, or ``hf-hub:owner/name`` to download.
+    positions : {"resample", "replace", "hybrid"}
+        What becomes of the learned table in the file. "resample": it goes into the `learned`
+        encoding of the model, resampled to that grid. "hybrid": into the learned part of a hybrid
+        encoding. "replace": it is left out and the encoding of the model stands alone; the row of
+        a class token the encoding says nothing about is added to that token.
+    head : {"keep", "new"}
+        "new" leaves the head of the model as it is, for another set of classes.
+    checkpoint_grid : (int, int), optional
+        Grid of the table in the file, if it is not square.
+    partial : bool
+        Accept a file whose blocks or patch projection differ in names; shapes must fit always.
+
+    Returns
+    -------
+    LoadReport
+        Every tensor loaded, missing or unexpected, by name.
+
+    Raises
+    ------
+    CheckpointError
+        The file is absent, damaged, of another architecture, or a shape does not fit.
+    """
+    if positions not in ("resample", "replace", "hybrid"):
+        raise InputError(f"positions must be resample, replace or hybrid, got {positions!r}")
+    if head not in ("keep", "new"):
+        raise InputError(f"head must be 'keep' or 'new', got {head!r}")
+    weights, path = read_weights(source)
+    encoding = model.encoding
+    if not any(name.startswith(_ENCODING) for name in weights):
+        _check_encoding(encoding, positions)
+    table = None
+    if POSITIONS in weights:
+        table = split_positions(weights, path, checkpoint_grid)
+        del weights[POSITIONS]
+    if head == "new":
+        weights = {k: v for k, v in weights.items() if not k.startswith(_HEADS)}
+
+    targets = _targets(model, head, weights)
+    missing = tuple(name for name in targets if name not in weights)
+    unexpected = tuple(name for name in weights if name not in targets)
+    if not partial:
+        _check_architecture(missing, unexpected, targets, weights, path)
+    loaded = {name: weights[name] for name in targets if name in weights}
+    _check_shapes(loaded, targets, path)
+    sentence = _place(encoding, table, positions, loaded, path)
+    model.load_state_dict(loaded, strict=False)
+    kept = "from the file" if "head.weight" in loaded else "as in the model"
+    return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept)
+
+
+def _targets(model: Model, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of the model a file is to fill."""
+    with_encoding = any(name.startswith(_ENCODING) for name in weights)
+    return {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if (with_encoding or not name.startswith(_ENCODING))
+        and not (head == "new" and name.startswith(_HEADS))
+    }
+
+
+def _check_encoding(encoding: AbstractEncoding, positions: Positions) -> None:
+    takes_table = callable(getattr(encoding, "load_table", None))
+    is_hybrid = takes_table and encoding.name != "learned"
+    if positions == "hybrid" and not is_hybrid:
+        raise InputError(
+            "positions='hybrid' needs an encoding with a learned part (weierstrass_hybrid), "
+            f"not {encoding.name}"
+        )
+    if positions == "resample" and (not takes_table or is_hybrid):
+        other = "hybrid" if is_hybrid else "replace"
+        raise InputError(
+            "positions='resample' needs the learned encoding; "
+            f"for {encoding.name} say positions={other!r}"
+        )
+
+
+def _check_architecture(
+    missing: tuple[str, ...],
+    unexpected: tuple[str, ...],
+    targets: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    path: Path,
+) -> None:
+    lacking = [name for name in missing if name.startswith(_BODY)]
+    strange = [name for name in unexpected if name.startswith(_BODY)]
+    if not lacking and not strange:
+        return
+    depths = (_depth(weights), _depth(targets))
+    reasons = (
+        [f"it has {depths[0]} blocks, the model {depths[1]}"] if depths[0] != depths[1] else []
+    )
+    reasons += [f"it lacks {_some(lacking)}"] if lacking else []
+    reasons += [f"the model has no {_some(strange)}"] if strange else []
+    raise CheckpointError(f"{path} is of another architecture: {'; '.join(reasons)}")
+
+
+def _depth(names: Mapping[str, Tensor]) -> int:
+    return len({name.split(".")[1] for name in names if name.startswith("blocks.")})
+
+
+def _some(names: list[str], limit: int = 4) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _check_shapes(weights: Mapping[str, Tensor], targets: Mapping[str, Tensor], path: Path) -> None:
+    wrong = [name for name in weights if weights[name].shape != targets[name].shape]
+    if not wrong:
+        return
+    each = [
+        f"{name} is {tuple(weights[name].shape)} in the file, "
+        f"{tuple(targets[name].shape)} in the model"
+        for name in wrong
+    ]
+    hint = "; head='new' keeps the head of the model" if wrong[0].startswith(_HEADS) else ""
+    raise CheckpointError(f"{path}: {_some(each)}{hint}")
+
+
+def _place(
+    encoding: AbstractEncoding,
+    table: LearnedPositions | None,
+    positions: Positions,
+    loaded: dict[str, Tensor],
+    path: Path,
+) -> str:
+    """Give the learned table to the encoding, or leave it out; a sentence about it.
+
+    A class token whose row nobody takes has it added to the token in `loaded`: that row says
+    nothing about place, and the weights were trained with it.
+    """
+    if table is None:
+        if any(name.startswith(_ENCODING) for name in loaded):
+            return "those of the encoding, from the file"
+        if positions != "replace":
+            raise CheckpointError(f"{path} has no {POSITIONS}: there is nothing to {positions}")
+        return f"none in the file; {encoding.name} stands"
+    if positions == "replace":
+        sentence = f"replaced by {encoding.name}"
+        is_row_free = encoding.prefix(1) is None
+    else:
+        n_rows = int(getattr(getattr(encoding, "options", None), "prefix_tokens", 1))
+        is_row_free = n_rows == 0
+        _load_table(encoding, table, n_rows, path)
+        height, width = table.grid
+        sentence = f"the learned table of {height} x {width} patches, {positions}"
+    if is_row_free and len(table.prefix) and "cls_token" in loaded:
+        loaded["cls_token"] = loaded["cls_token"] + table.prefix[:1]
+        sentence += "; the row of the class token is added to that token"
+    return sentence
+
+
+def _load_table(
+    encoding: AbstractEncoding, table: LearnedPositions, n_rows: int, path: Path
+) -> None:
+    """Hand the table to the encoding, whose grid it is resampled to.
+
+    Prefix tokens the file does not know get zeros.
+    """
+    dim = table.patches.shape[1]
+    if dim != encoding.size.dim:
+        raise CheckpointError(
+            f"{path}: {POSITIONS} has {dim} channels, the model {encoding.size.dim}"
+        )
+    rows = table.patches.new_zeros(n_rows, dim)
+    rows[: len(table.prefix)] = table.prefix[:n_rows]
+    take: Callable[..., None] = getattr(encoding, "load_table")  # noqa: B009 - not of all encodings
+    take(table.patches, table.grid, rows if n_rows else None)

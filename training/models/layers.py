@@ -1,0 +1,213 @@
+"""The parts of a pre-norm vision transformer; parameter names are timm's."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own name
+from torch import Tensor, nn
+
+from training.encodings import AbstractEncoding
+from training.encodings.grid import Grid
+from training.models.position_hooks import bias_of_tokens, rotate_patches
+from wefpe_core import InputError
+
+NORM_EPS = 1e-6  # of every LayerNorm in timm's, DeiT's and Google's vision transformers
+
+
+def grid_of(images: Tensor, patch_size: int) -> Grid:
+    """Grid of patches of a batch (batch, channels, height, width), which must fit exactly."""
+    if images.ndim != 4:
+        raise InputError(
+            f"images must be (batch, channels, height, width), got {tuple(images.shape)}"
+        )
+    height, width = images.shape[-2:]
+    if height % patch_size or width % patch_size or not height or not width:
+        raise InputError(
+            f"height and width must be positive multiples of the patch size {patch_size}, "
+            f"got {height} x {width}"
+        )
+    return height // patch_size, width // patch_size
+
+
+def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(head_dim) + bias), written out; in float32 at least."""
+    with torch.autocast(q.device.type, enabled=False):
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        logits = q.to(dtype) @ k.to(dtype).transpose(-2, -1) * q.shape[-1] ** -0.5
+        return (logits if bias is None else logits + bias.to(dtype)).softmax(dim=-1)
+
+
+class DropPath(nn.Module):
+    """Leave out the branch for a random share of the samples (stochastic depth)."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if not self.training or self.probability == 0.0:
+            return branch
+        keep = 1.0 - self.probability
+        mask = branch.new_empty((len(branch),) + (1,) * (branch.ndim - 1)).bernoulli_(keep)
+        return branch * (mask / keep)
+
+    def extra_repr(self) -> str:
+        return f"{self.probability:g}"
+
+
+class PatchEmbed(nn.Module):
+    """Non-overlapping patches, projected; row-major tokens (batch, H*W, dim)."""
+
+    def __init__(
+        self, patch_size: int, in_channels: int, dim: int, *, patch_norm: bool = False
+    ) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.proj = nn.Conv2d(in_channels, dim, kernel_size=patch_size, stride=patch_size)
+        self.norm: nn.Module = nn.LayerNorm(dim, eps=NORM_EPS) if patch_norm else nn.Identity()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Grid]:
+        grid = grid_of(images, self.patch_size)
+        return self.norm(self.proj(images).flatten(2).transpose(1, 2)), grid
+
+
+def attend(
+    qkv: Tensor,
+    num_heads: int,
+    encoding: AbstractEncoding,
+    grid: Grid,
+    layer: int,
+    *,
+    dropout: float = 0.0,
+    maps: list[Tensor] | None = None,
+    n_outputs: int | None = None,
+) -> Tensor:
+    """Fused attention with the position hooks of a layer: (batch, tokens, 3 dim) to (.., dim).
+
+    The attention weights are appended to `maps` if there is such a list. With `n_outputs` only
+    the first tokens look around, and only they are returned.
+    """
+    # Split by channels: the gradients of the three are joined by one copy, not two.
+    q, k, v = (each.unflatten(-1, (num_heads, -1)).transpose(1, 2) for each in qkv.chunk(3, -1))
+    q, k = rotate_patches(q, k, encoding, grid, layer)
+    bias = bias_of_tokens(q, encoding, grid, layer)
+    if n_outputs is not None:
+        q, bias = q[:, :, :n_outputs], None if bias is None else bias[:, :n_outputs]
+    if maps is not None:  # beside the fused path, whose result stays the same to the bit
+        maps.append(attention_weights(q, k, bias))
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention of one layer."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        layer: int,
+        *,
+        attention_dropout: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.layer = num_heads, layer
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate; the fused path drops
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        encoding: AbstractEncoding,
+        grid: Grid,
+        maps: list[Tensor] | None = None,
+        n_outputs: int | None = None,
+    ) -> Tensor:
+        mixed = attend(
+            self.qkv(tokens),
+            self.num_heads,
+            encoding,
+            grid,
+            self.layer,
+            dropout=self.attn_drop.p if self.training else 0.0,
+            maps=maps,
+            n_outputs=n_outputs,
+        )
+        return self.proj_drop(self.proj(mixed))
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, dim: int, hidden: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.drop(self.fc2(self.drop(F.gelu(self.fc1(tokens)))))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a LayerNorm and beside a residual path.
+
+    With `n_outputs` only the first tokens are computed, from all of them.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        layer: int,
+        *,
+        mlp_ratio: float = 4.0,
+        attention_dropout: float = 0.0,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.attn = Attention(
+            dim, num_heads, layer, attention_dropout=attention_dropout, dropout=dropout
+        )
+        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), dropout=dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        encoding: AbstractEncoding,
+        grid: Grid,
+        maps: list[Tensor] | None = None,
+        n_outputs: int | None = None,
+    ) -> Tensor:
+        mixed = self.attn(self.norm1(tokens), encoding, grid, maps, n_outputs)
+        if n_outputs is not None:
+            tokens = tokens[:, :n_outputs]
+        tokens = tokens + self.drop_path(mixed)
+        return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
+
+
+def initialise(module: nn.Module, *, scheme: str = "trunc_normal") -> None:
+    """Weights of one module by a named scheme; to be used with `nn.Module.apply`.
+
+    trunc_normal: linear weights of std 0.02, as in timm, DeiT and the paper's scripts;
+    convolutions stay as torch made them. xavier: linear weights and convolutions Xavier uniform,
+    which narrow models (64 channels) need to learn at all. Biases are zero in both.
+    """
+    if isinstance(module, nn.Linear):
+        if scheme == "xavier":
+            nn.init.xavier_uniform_(module.weight)
+        else:
+            nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Conv2d) and scheme == "xavier":
+        nn.init.xavier_uniform_(module.weight.view(len(module.weight), -1))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,258 @@
+"""One plain vision transformer whose position comes from an encoding object.
+
+Parameter names are timm's, so published weights load (`training.models.checkpoints`); the
+parameters of the encoding stand beside them under ``encoding.``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from training.encodings import AbstractEncoding, build_encoding
+from training.encodings.grid import Grid
+from training.models.layers import NORM_EPS, Block, PatchEmbed, initialise
+from training.models.position_hooks import add_position, checked_encoding, shared_tables
+from wefpe_core import InputError
+
+Pooling = Literal["token", "mean"]
+WeightInit = Literal["trunc_normal", "xavier"]
+
+# dim, depth, heads, patch size, image size
+VIT_SIZES: Mapping[str, Mapping[str, int]] = {
+    name: dict(zip(("dim", "depth", "num_heads", "patch_size", "image_size"), numbers, strict=True))
+    for name, numbers in {
+        "micro": (64, 4, 4, 4, 32),  # trains on a CPU
+        "tiny": (192, 12, 3, 16, 224),
+        "small": (384, 12, 6, 16, 224),
+        "base": (768, 12, 12, 16, 224),
+        "large": (1024, 24, 16, 16, 224),
+    }.items()
+}
+
+
+class VisionTransformer(nn.Module):
+    """Vision transformer for rectangular images of any size the patch size divides.
+
+    Parameters
+    ----------
+    encoding : AbstractEncoding
+        Made by `training.encodings.build_encoding` for this width, depth and number of heads.
+    dim, depth, num_heads, patch_size : int
+        Shape of the model; `VIT_SIZES` has the published ones.
+    num_classes : int
+        Width of the head; 0 leaves the pooled features.
+    class_token, register_tokens : bool, int
+        Prefix tokens, class token first.
+    pooling : {"token", "mean"}
+        What the head sees: the class token, or the mean of the patch tokens. As in timm the last
+        LayerNorm is called ``norm`` for the first and ``fc_norm`` for the second; in both it acts
+        on what was pooled, which for a token is the same as before pooling.
+    patch_norm : bool
+        LayerNorm after the patch projection, as in the paper's scripts.
+    dropout, attention_dropout, drop_path : float
+        `drop_path` grows linearly from 0 to the value given over the layers.
+    weight_init : {"trunc_normal", "xavier"}
+        See `training.models.layers.initialise`; the encoding keeps its own.
+    """
+
+    def __init__(
+        self,
+        encoding: AbstractEncoding,
+        *,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        patch_size: int,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        class_token: bool = True,
+        register_tokens: int = 0,
+        pooling: Pooling = "token",
+        mlp_ratio: float = 4.0,
+        patch_norm: bool = False,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        drop_path: float = 0.0,
+        weight_init: WeightInit = "trunc_normal",
+    ) -> None:
+        super().__init__()
+        check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
+        if num_classes < 0 or register_tokens < 0:
+            raise InputError("num_classes and register_tokens must not be negative")
+        if pooling not in ("token", "mean"):
+            raise InputError(f"pooling must be 'token' or 'mean', got {pooling!r}")
+        if pooling == "token" and not class_token:
+            raise InputError("pooling='token' needs class_token=True")
+        if weight_init not in ("trunc_normal", "xavier"):
+            raise InputError(f"weight_init must be 'trunc_normal' or 'xavier', got {weight_init!r}")
+        self.dim, self.depth, self.num_heads = dim, depth, num_heads
+        self.pooling = pooling
+        self.patch_embed = PatchEmbed(patch_size, in_channels, dim, patch_norm=patch_norm)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
+        self.reg_token = (
+            nn.Parameter(torch.zeros(1, register_tokens, dim)) if register_tokens else None
+        )
+        self.pos_drop = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                dim,
+                num_heads,
+                layer,
+                mlp_ratio=mlp_ratio,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                drop_path=drop_path * layer / max(depth - 1, 1),
+            )
+            for layer in range(depth)
+        )
+        last_norm = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.norm: nn.Module = last_norm if pooling == "token" else nn.Identity()
+        self.fc_norm: nn.Module = last_norm if pooling == "mean" else nn.Identity()
+        self.head: nn.Module = nn.Linear(dim, num_classes) if num_classes else nn.Identity()
+        self.apply(lambda module: initialise(module, scheme=weight_init))
+        for token in (self.cls_token, self.reg_token):
+            if token is not None:
+                nn.init.trunc_normal_(token, std=0.02)
+        self.encoding = checked_encoding(encoding, dim, depth, num_heads)
+
+    @property
+    def n_prefix(self) -> int:
+        """Number of tokens before the patches."""
+        return sum(t.shape[1] for t in (self.cls_token, self.reg_token) if t is not None)
+
+    def _prefix_tokens(self) -> Tensor | None:
+        tokens = [t[0] for t in (self.cls_token, self.reg_token) if t is not None]
+        return torch.cat(tokens) if tokens else None
+
+    def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
+        """Tokens of the first layer with their position, and the grid of the patches."""
+        patches, grid = self.patch_embed(images)
+        tokens = add_position(patches, self._prefix_tokens(), self.encoding, grid)
+        return self.pos_drop(tokens), grid
+
+    def forward_tokens(
+        self, images: Tensor, maps: list[Tensor] | None = None, n_outputs: int | None = None
+    ) -> Tensor:
+        """Tokens after the last block, before the last LayerNorm: (batch, prefix + H*W, dim).
+
+        With `n_outputs` only the first of them, and the last block computes no others.
+        """
+        tokens, grid = self.embed(images)
+        with shared_tables(self.encoding):
+            for block in self.blocks[:-1]:
+                tokens = block(tokens, self.encoding, grid, maps)
+            return self.blocks[-1](tokens, self.encoding, grid, maps, n_outputs)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """All tokens as timm's method of this name gives them: normalised if pooling a token."""
+        return self.norm(self.forward_tokens(images))
+
+    def forward(self, images: Tensor, *, return_attention: bool = False) -> Any:
+        """Logits (batch, num_classes), or with `return_attention` the pair (logits, maps).
+
+        `maps` has for each layer the attention (batch, heads, tokens, tokens) before dropout,
+        rows summing to 1, prefix tokens first. Asking for them leaves the logits as they are: to
+        the bit in eval mode, to rounding in training, where otherwise work is spared.
+        """
+        maps: list[Tensor] | None = [] if return_attention else None
+        # The head sees the class token alone, and in training nobody else looks: the last block
+        # is spared the work on the patches, a sixteenth of the whole step for a depth of 12.
+        is_token_enough = self.training and self.pooling == "token" and maps is None
+        tokens = self.forward_tokens(images, maps, n_outputs=1 if is_token_enough else None)
+        if self.pooling == "token":
+            pooled = self.norm(tokens[:, 0])
+        else:
+            pooled = self.fc_norm(tokens[:, self.n_prefix :].mean(dim=1))
+        logits = self.head(pooled)
+        return logits if maps is None else (logits, tuple(maps))
+
+
+def check_shape(*, dim: int, depth: int, num_heads: int, patch_size: int) -> None:
+    """Raise `InputError` unless these can be the numbers of a transformer."""
+    for name, value in (
+        ("dim", dim),
+        ("depth", depth),
+        ("num_heads", num_heads),
+        ("patch_size", patch_size),
+    ):
+        if value < 1:
+            raise InputError(f"{name} must be positive, got {value}")
+    if dim % num_heads:
+        raise InputError(f"dim={dim} is not divisible by num_heads={num_heads}")
+
+
+def build_vit(
+    size: str,
+    *,
+    encoding: AbstractEncoding | str,
+    encoding_options: Mapping[str, Any] | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    **options: Any,
+) -> VisionTransformer:
+    """Vision transformer of a published size: micro, tiny, small, base or large.
+
+    Parameters
+    ----------
+    size : str
+        A name of `VIT_SIZES`.
+    encoding : AbstractEncoding or str
+        An encoding built for this size, or the name of one, which is then built with
+        `encoding_options` for the grid of `image_size`.
+    image_size : int or (int, int), optional
+        (height, width) in pixels the encoding is built for; the model itself takes any.
+    **options
+        Passed to `VisionTransformer`; they win over the numbers of the size.
+    """
+    if size not in VIT_SIZES:
+        raise InputError(f"unknown size {size!r}; there are {', '.join(VIT_SIZES)}")
+    numbers: dict[str, Any] = dict(VIT_SIZES[size])
+    default_image = numbers.pop("image_size")
+    numbers |= options
+    if isinstance(encoding, str):
+        encoding = encoding_by_name(
+            encoding,
+            image_size=default_image if image_size is None else image_size,
+            n_prefix=numbers.get("class_token", True) + numbers.get("register_tokens", 0),
+            options=encoding_options,
+            **{name: numbers[name] for name in ("dim", "depth", "num_heads", "patch_size")},
+        )
+    elif encoding_options is not None or image_size is not None:
+        raise InputError("encoding_options and image_size go with the name of an encoding")
+    return VisionTransformer(encoding, **numbers)
+
+
+def encoding_by_name(
+    name: str,
+    *,
+    dim: int,
+    depth: int,
+    num_heads: int,
+    patch_size: int,
+    image_size: int | tuple[int, int],
+    n_prefix: int,
+    options: Mapping[str, Any] | None = None,
+) -> AbstractEncoding:
+    """The encoding of that name for a model of these numbers.
+
+    Unless the options say otherwise, learned rows are made for the prefix tokens there are: a
+    parameter nobody uses would stop distributed training.
+    """
+    check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if height % patch_size or width % patch_size:
+        raise InputError(
+            f"image_size {height} x {width} is not a multiple of the patch size {patch_size}"
+        )
+    rows: dict[str, Any] = {}
+    if name in ("learned", "weierstrass_hybrid"):
+        rows = {"prefix_tokens": n_prefix}
+    elif name in ("weierstrass", "weierstrass_fourier"):
+        rows = {"class_token": n_prefix > 0}
+    grid = (height // patch_size, width // patch_size)
+    return build_encoding(
+        name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **(rows | dict(options or {}))
+    )
