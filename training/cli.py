@@ -17,6 +17,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "verify": Command("verification.__main__", "measure every backend against the oracle"),
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
+    "encodings": Command("training.list_encodings", "list the positional encodings"),
     "bench": Command("verification.bench", "time the backends beside their peers"),
 }
 

@@ -92,3 +92,21 @@ def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str])
     streams = capsys.readouterr()
     assert "'prove'" in streams.err
     assert "verify" in streams.err
+
+
+def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the torch extra is not installed")
+    from training.encodings import available_encodings, describe_encoding
+
+    assert cli.main(["encodings"]) == 0
+    text = capsys.readouterr().out
+    for name in available_encodings():
+        assert name in text
+    assert cli.main(["encodings", "weierstrass"]) == 0
+    text = capsys.readouterr().out
+    for item in describe_encoding("weierstrass").options:
+        assert item.name in text
+    assert cli.main(["encodings", "rotor"]) == 2
+    error = capsys.readouterr().err
+    assert "'rotor'" in error
+    assert "rope_axial" in error

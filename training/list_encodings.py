@@ -1,0 +1,69 @@
+"""``wefpe encodings``: what there is, of which kind, with which options and parameters."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from training.encodings import available_encodings, describe_encoding
+from training.encodings.registry import EncodingDescription
+
+
+def overview(descriptions: Sequence[EncodingDescription]) -> Table:
+    caption = "parameters for ViT-Ti/16 at 224: width 192, 12 layers, 3 heads, 14 x 14 patches"
+    table = Table(title="Positional encodings", caption=caption, box=box.SIMPLE_HEAD)
+    for heading in ("name", "kind", "what it is"):
+        table.add_column(heading)
+    table.add_column("learned", justify="right")
+    for known in descriptions:
+        count = f"{known.parameter_count:,}"
+        table.add_row(known.name, known.kind or "", escape(known.summary), count)
+    return table
+
+
+def details(known: EncodingDescription) -> list[str | Table]:
+    options = Table(title="options", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("name", "type", "default", "meaning"):
+        options.add_column(heading)
+    for item in known.options:
+        options.add_row(item.name, escape(item.type), escape(repr(item.default)), item.meaning)
+    parameters = Table(title="learned parameters", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("name", "shape"):
+        parameters.add_column(heading)
+    for name, shape in known.parameters:
+        parameters.add_row(name, " x ".join(map(str, shape)) or "number")
+    return [
+        f"[bold]{known.name}[/] ({known.kind or 'control'}): {known.summary}",
+        *([f"  {escape(known.formula)}"] if known.formula else []),
+        options,
+        parameters,
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="wefpe encodings", description=__doc__)
+    parser.add_argument("name", nargs="*", help="show this one with its options (default: all)")
+    wanted = parser.parse_args(arguments).name
+    names = available_encodings()
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        print(f"wefpe encodings: no {unknown[0]!r}; there are {', '.join(names)}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if not wanted:
+        console.print(overview([describe_encoding(name) for name in names]))
+        console.print("wefpe encodings NAME shows formula, options and parameters.")
+    for name in wanted:
+        for part in details(describe_encoding(name)):
+            console.print(part)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
