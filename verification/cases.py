@@ -118,3 +118,24 @@ def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray
     """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
     rng = np.random.default_rng([SEED, list(REGIONS).index(region), count])
     return REGIONS[region](lattice, rng, count, FAR[dtype]).astype(dtype)
+
+
+# Half-periods and single-precision arguments that are next to a lattice point by accident: a
+# multiple of a period rounds to the argument, and their difference is all that counts.
+ACCIDENTAL_POLES: tuple[tuple[complex, complex, complex], ...] = (
+    (1.0000000000000002, 1.0j, 2.0),
+    (1.0000000000000002, 1.0j, 2.0 + 2.0j),
+    (1.0, 1.0000000000000002j, 2.0j),
+    (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
+    (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
+    # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
+    (1 / 6, 1.0j, 1.0),
+    (1 / 14, 1.0j, 1.0 + 2.0j),
+    (0.5, 1j / 6, 1.0j),
+    (1 / 6, 0.1 + 1j / 22, 1.0),
+    # Both periods have a part in the cancellation; found by search.
+    (0.297259610114074, 0.3006019338317372 + 0.20452352003617721j, 7.207762 + 4.4995174j),
+    (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
+    (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
+    (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
+)

@@ -527,26 +527,7 @@ def test_next_to_the_pole_at_0_the_plain_relative_error_is_below_2e_15(
         assert error.max() <= 2e-15, name
 
 
-@pytest.mark.parametrize(
-    ("omega1", "omega3", "z"),
-    [
-        (1.0000000000000002, 1.0j, 2.0),
-        (1.0000000000000002, 1.0j, 2.0 + 2.0j),
-        (1.0, 1.0000000000000002j, 2.0j),
-        (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
-        (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
-        # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
-        (1 / 6, 1.0j, 1.0),
-        (1 / 14, 1.0j, 1.0 + 2.0j),
-        (0.5, 1j / 6, 1.0j),
-        (1 / 6, 0.1 + 1j / 22, 1.0),
-        # Both periods have a part in the cancellation; found by search.
-        (0.297259610114074, 0.3006019338317372 + 0.20452352003617721j, 7.207762 + 4.4995174j),
-        (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
-        (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
-        (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
-    ],
-)
+@pytest.mark.parametrize(("omega1", "omega3", "z"), cases.ACCIDENTAL_POLES)
 def test_a_single_precision_argument_may_lie_next_to_a_pole_by_accident(
     subject: Subject, omega1: complex, omega3: complex, z: complex
 ) -> None:
