@@ -93,6 +93,14 @@ def _far_away(lattice: Lattice, rng: np.random.Generator, count: int, far: int) 
     return 2 * complex(lattice.omega1) * m + 2 * complex(lattice.omega3) * n + offset
 
 
+def _symmetry_lines(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    """Multiples of a period, from 0 or from the middle of the cell; on an axis if the period is."""
+    a, b = _reduced_periods(lattice)
+    lines = np.array([[a, 0], [b, 0], [a, b / 2], [b, a / 2]])
+    direction, start = lines[np.arange(count) % len(lines)].T
+    return start + rng.uniform(-0.5, 0.5, count) * direction
+
+
 Region = Callable[[Lattice, np.random.Generator, int, int], Points]
 
 REGIONS: dict[str, Region] = {
@@ -102,6 +110,7 @@ REGIONS: dict[str, Region] = {
     "half-periods": _half_periods,
     "zeros": _zeros,
     "far away": _far_away,
+    "symmetry lines": _symmetry_lines,
 }
 
 # "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.

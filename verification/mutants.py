@@ -32,14 +32,15 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from verification.mutant_checks import first_failure, load_backends
+from verification.mutant_checks import first_failure
+from verification.mutant_suspects import Backends
 from verification.mutation_operators import Mutant, damaged, mutants_of
 
 REQUIRED_RATE = 0.9
 SECONDS_PER_MUTANT = 60
 
 _OF_SERIES = ("accuracy", "special values", "symmetries", "laws", "accidental poles")
-_OF_ALGEBRA = ("inverse", "addition", "truncated sums")
+_OF_ALGEBRA = ("addition", "truncated sums", "inverse")
 # The modules, and the checks that reach them, those that notice most first.
 MODULES: dict[str, tuple[str, ...]] = {
     "kernel": (*_OF_SERIES, "derivatives"),
@@ -126,7 +127,7 @@ def judged(mutant: Mutant) -> str | None:
 
     def look() -> str | None:
         install(mutant.module, tree)
-        return first_failure(MODULES[module], load_backends())
+        return first_failure(MODULES[module], Backends())
 
     return in_a_child(look)
 
@@ -137,17 +138,21 @@ def prepare(modules: Iterable[str]) -> None:
 
     torch.set_num_threads(1)  # a pool of threads would not survive the fork
     names = dict.fromkeys(name for module in modules for name in MODULES[module])
-    failure = first_failure(names, load_backends())
+    failure = first_failure(names, Backends())
     if failure is not None:
         raise SystemExit(f"the undamaged code fails: {failure}")
 
 
-def run(mutants: list[Mutant]) -> list[Outcome]:
+def run(mutants: list[Mutant], console: Console) -> list[Outcome]:
+    """Judge every mutant; survivors are printed as they are found."""
     known = equivalents()
     outcomes = []
-    for mutant in track(mutants, "mutants", disable=not sys.stderr.isatty()):
+    for mutant in track(mutants, "mutants", console=console):
         noticed = judged(mutant)
-        outcomes.append(Outcome(mutant, noticed, None if noticed else known.get(mutant.key)))
+        outcome = Outcome(mutant, noticed, None if noticed else known.get(mutant.key))
+        if outcome.verdict == "survived":
+            console.print(f"survived {mutant}", soft_wrap=True, markup=False, highlight=False)
+        outcomes.append(outcome)
     return outcomes
 
 
@@ -238,17 +243,14 @@ def main(arguments: list[str] | None = None) -> int:
         mutants = [mutants[index] for index in sorted(chosen)]
     np.seterr(all="ignore")  # damaged code may divide by anything
     prepare(modules)
-    outcomes = run(mutants)
     console = Console()
+    outcomes = run(mutants, console)
     table = Table(title="Mutants of the kernel and reduction modules")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "module" else "right")
     for name, tally in tallies(outcomes).items():
         table.add_row(name, *tally.cells())
     console.print(table)
-    for outcome in outcomes:
-        if outcome.verdict == "survived":
-            console.print(f"survived {outcome.mutant}", soft_wrap=True, markup=False)
     if options.output:
         given = sys.argv[1:] if arguments is None else arguments
         command = " ".join(["python -m verification.mutants", *given])

@@ -213,9 +213,7 @@ def _text(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
-def _described(
-    site: _Site, replacement: ast.AST | None, texts: Counter[str]
-) -> tuple[str, str]:
+def _described(site: _Site, replacement: ast.AST | None, texts: Counter[str]) -> tuple[str, str]:
     """The smallest text around the damage that occurs once in the function, before and after."""
     chain = [*site.parents, site.node]
     k = len(chain) - 1
