@@ -51,6 +51,10 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
 }
 
 
+# Rounding moves pi/a by 0.495 eps: next to the pole that shows twice in wp, three times in wp'.
+PI_BADLY_ROUNDED = Lattice(1.5629296898933691, 1.7192226588827062j)
+
+
 def _spread(rng: np.random.Generator, count: int, low: float, high: float) -> Points:
     """Complex numbers of random phase, moduli spread evenly over the decades low..high."""
     phase = np.exp(2j * np.pi * rng.random(count))

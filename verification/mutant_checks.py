@@ -30,6 +30,7 @@ from verification.mutant_suspects import (
     COUNT,
     DTYPES,
     DYADIC,
+    NEAR_POLE_PROMISE,
     OBLIQUE,
     OF_POINTS,
     Array,
@@ -147,6 +148,15 @@ def symmetries(b: Backends) -> Iterator[str]:
                 yield f"{dtype} wp on lines of symmetry"
 
 
+def next_to_the_pole(b: Backends) -> Iterator[str]:
+    """The plain relative error that the README promises, where a rounded pi/a shows most."""
+    z, references = oracle.next_to_the_pole()
+    values = b.numpy.wp_and_prime(z, cases.PI_BADLY_ROUNDED)
+    for got, (name, (high, low)) in zip(values, references.items(), strict=True):
+        if not np.max(abs((got - high) - low) / abs(high)) <= NEAR_POLE_PROMISE:
+            yield f"{name} at 1e-6 from the pole"
+
+
 @cache
 def _accidental_references() -> list[tuple[Lattice, Array, Any]]:
     found = []
@@ -177,6 +187,7 @@ CHECKS: dict[str, Check] = {
     "symmetries": symmetries,
     "laws": laws_hold,
     "accidental poles": accidental_poles,
+    "next to the pole": next_to_the_pole,
     "addition": addition,
     "truncated sums": lattice_sums,
     "inverse": inverse,

@@ -24,6 +24,8 @@ CONTRACTS = load_contracts()
 INVERSE_CEILING = CONTRACTS["accuracy"]["inverse_wp"]["complex128"]["largest"]
 # What the sum of two points is promised to keep, over the sizes of the three values of wp.
 ADDITION_PROMISE = 1e-13
+# What wp and wp' are promised to keep next to the pole at 0, as plain relative errors.
+NEAR_POLE_PROMISE = 2e-15
 
 SQUARE, OBLIQUE = Lattice(1.0, 1.0j), Lattice(1.25, 0.5 + 1.75j)
 TURNED, TALL = Lattice(1.5 - 0.25j, 0.75 + 1.125j), Lattice(0.75, 3.0j)

@@ -39,7 +39,10 @@ from verification.mutation_operators import Mutant, damaged, mutants_of
 REQUIRED_RATE = 0.9
 SECONDS_PER_MUTANT = 60
 
-_OF_SERIES = ("accuracy", "special values", "symmetries", "laws", "accidental poles")
+_OF_SERIES = (
+    *("accuracy", "special values", "symmetries", "laws", "accidental poles"),
+    "next to the pole",
+)
 _OF_ALGEBRA = ("addition", "truncated sums", "inverse")
 # The modules, and the checks that reach them, those that notice most first.
 MODULES: dict[str, tuple[str, ...]] = {

@@ -158,9 +158,24 @@ def assert_same(got: tuple[Any, ...], want: tuple[Any, ...]) -> None:
         assert torch.equal(g.nan_to_num(), w.nan_to_num())
 
 
-# The series of single precision are shorter, and so is the time to trace them.
+# Tracing the constants of a lattice of tensors takes some seconds, and is the same for all; in
+# single precision it takes least. Most of what is not traced in test_torch_compile runs always,
+# the others are marked slow.
+QUICK_GRAPHS = {("lattice_sum", "tensors"), ("lattice_sum", "mixed")}
+QUICK_EXPORTS = QUICK_GRAPHS | {
+    *(("lattice_sum", "numbers"), ("add", "numbers"), ("lattice_from_invariants", "tensors"))
+}
+
+
+def with_slow_ones(cases: list[tuple[str, str]], quick: set[tuple[str, str]]) -> Any:
+    return pytest.mark.parametrize(
+        ("name", "kind"),
+        [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases],
+    )
+
+
 @pytest.mark.usefixtures("_empty_compilers")
-@every_case
+@with_slow_ones([case for case in CASES if "numbers" not in case], QUICK_GRAPHS)
 def test_a_call_is_one_graph(name: str, kind: str) -> None:
     inputs = (points(torch.complex64), *half_periods(torch.complex64))
     module = Evaluation(name, kind)
@@ -168,7 +183,14 @@ def test_a_call_is_one_graph(name: str, kind: str) -> None:
     assert_same(graph(*inputs), module(*inputs))
 
 
-@every_case
+def test_every_public_method_is_traced_on_a_lattice_of_numbers() -> None:
+    from verification.tests import test_torch_compile
+
+    by_itself = {"wp", "wp_prime", "lattice_from_invariants"}
+    assert set(test_torch_compile.OF_POINTS) | by_itself == set(METHODS)
+
+
+@with_slow_ones(CASES, QUICK_EXPORTS)
 def test_a_call_can_be_exported(name: str, kind: str) -> None:
     inputs = (points(torch.complex64), *half_periods(torch.complex64))
     module = Evaluation(name, kind)
@@ -229,11 +251,9 @@ def test_a_lattice_on_the_host_follows_the_points(name: str, dtype: torch.dtype)
         assert (result.device.type, result.shape) == ("meta", (3, 2))
 
 
-@every_precision
 @every_case
-def test_batches_of_lattices_broadcast_on_the_meta_device(
-    name: str, kind: str, dtype: torch.dtype
-) -> None:
+def test_batches_of_lattices_broadcast_on_the_meta_device(name: str, kind: str) -> None:
+    dtype = torch.complex64
     omegas = (torch.empty((5, 1, 1), dtype=dtype, device="meta") for _ in "13")
     shape = {"points": (5, 3, 2), "lattice": (5, 1, 1), "invariants": (3, 2)}[METHODS[name].takes]
     if kind == "numbers":
@@ -242,12 +262,24 @@ def test_batches_of_lattices_broadcast_on_the_meta_device(
         assert result.shape == shape
 
 
+@pytest.mark.parametrize("name", [name for name, m in METHODS.items() if m.takes == "points"])
+def test_a_batch_of_lattices_is_a_loop_over_them(name: str) -> None:
+    """Three points, three lattices and three columns of a truncated sum: nothing is mixed up."""
+    z = points(torch.complex128).reshape(-1)[:3]
+    omega1, omega3 = half_periods(torch.complex128)
+    scales = torch.tensor([1.0, 1.25, 2.0], dtype=torch.float64)
+    together = evaluated(name, "tensors", z, scales * omega1, omega3)
+    for k, scale in enumerate(scales):
+        alone = evaluated(name, "tensors", z[k], scale * omega1, omega3)
+        assert_same(tuple(value[k] for value in together), alone)
+
+
 # --- Nothing waits, and single precision needs no double -----------------------------------
 
 
-@every_precision
 @every_case
-def test_nothing_waits_forwards_or_backwards(name: str, kind: str, dtype: torch.dtype) -> None:
+def test_nothing_waits_forwards_or_backwards(name: str, kind: str) -> None:
+    dtype = torch.complex64
     inputs = [x.requires_grad_() for x in (points(dtype)[:2], *half_periods(dtype))]
     with NothingWaits():
         value = evaluated(name, kind, *inputs)
