@@ -62,7 +62,11 @@ def plus_multiples(
         small = small + m.value * (a.low + a.lowest) + n.value * (b.low + b.lowest)
         total, small = two_sum(total, small)
         return total + small
-    terms = (error, error_a, error_b, m.value * a.low, n.value * b.low)
+    # Of more than 2^12 periods, the product with the second part is exact only in halves.
+    terms = (
+        *(error, error_a, error_b),
+        *(m.upper * a.low, m.lower * a.low, n.upper * b.low, n.lower * b.low),
+    )
     tiny, least = two_sum(m.value * a.lowest, n.value * b.lowest)
     for term in terms:
         small, error = two_sum(small, term)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 
@@ -151,4 +152,21 @@ ACCIDENTAL_POLES: tuple[tuple[complex, complex, complex], ...] = (
     (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
     (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
     (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
+    # Tens of thousands of periods away: integers of more than half the bits of a float.
+    (0.6514280811076798, -0.00047042068493169387 + 1j, -1.9239179 + 89946j),
+    (0.7699634294464494, 0.2273706459640395 + 1j, -0.04180631 + 65892j),
+    (0.6923078961912617, -0.31477095549697637 + 1j, -0.00370947 - 58812j),
 )
+
+# The same in double precision takes half-periods longer than a double: here of 36 digits.
+with mpmath.workdps(36):
+    LONG_PERIODS = tuple(
+        (Lattice(mpmath.mpf(p) / q, mpmath.mpc(mpmath.mpf(r) / 11, mpmath.mpf(s) / t)), z)
+        for (p, q), (r, s, t), z in (
+            ((1, 3), (0, 1, 1), 2 / 3),
+            ((1, 3), (0, 1, 1), 2000 / 3 + 2j),
+            ((1, 1), (0, 4, 3), 8j / 3),
+            ((4, 7), (3, 4, 3), 8 / 7 * 5 + 6 / 11 * 3 + 8j),
+            ((4, 7), (3, 5, 7), 6 / 11 + 10j / 7),
+        )
+    )

@@ -17,7 +17,7 @@ import numpy as np
 from verification import cases, laws, oracle
 from verification.judge import judge
 from verification.measure import measure
-from verification.mutant_checks_algebra import addition, inverse, lattice_sums
+from verification.mutant_checks_algebra import addition, carlson, inverse, lattice_sums
 from verification.mutant_checks_derivatives import derivatives
 from verification.mutant_checks_exact import (
     exact_box,
@@ -159,26 +159,27 @@ def next_to_the_pole(b: Backends) -> Iterator[str]:
 
 @cache
 def _accidental_references() -> list[tuple[Lattice, Array, Any]]:
-    found = []
-    for omega1, omega3, z in cases.ACCIDENTAL_POLES:
-        lattice, argument = Lattice(omega1, omega3), np.array([z], np.complex64)
-        found.append((lattice, argument, oracle.wp_and_prime(complex(argument[0]), lattice)))
-    return found
+    arguments = [
+        *((Lattice(w1, w3), np.array([z], np.complex64)) for w1, w3, z in cases.ACCIDENTAL_POLES),
+        *((lattice, np.array([z], np.complex128)) for lattice, z in cases.LONG_PERIODS),
+    ]
+    return [(lattice, z, oracle.wp_and_prime(complex(z[0]), lattice)) for lattice, z in arguments]
 
 
 def accidental_poles(b: Backends) -> Iterator[str]:
-    """Single-precision arguments that lie next to a lattice point by accident of rounding."""
+    """Arguments that lie next to a lattice point by accident of rounding."""
     for lattice, argument, references in _accidental_references():
+        dtype = argument.dtype.name
         for name, got, reference in zip(
             ("wp", "wp_prime"), b.numpy.wp_and_prime(argument, lattice), references, strict=True
         ):
-            if abs(reference.value) >= np.finfo(np.float32).max:
+            if abs(reference.value) >= np.finfo(dtype).max:
                 holds = got[0].real == np.inf
             else:
-                error = in_eps(reference.error_of(complex(got[0])), "complex64")
-                holds = error <= CONTRACTS["accuracy"][name]["complex64"]["largest"]
+                error = in_eps(reference.error_of(complex(got[0])), dtype)
+                holds = error <= CONTRACTS["accuracy"][name][dtype]["largest"]
             if not holds:
-                yield f"{name} next to an accidental pole"
+                yield f"{dtype} {name} next to an accidental pole"
 
 
 CHECKS: dict[str, Check] = {
@@ -189,6 +190,7 @@ CHECKS: dict[str, Check] = {
     "accidental poles": accidental_poles,
     "next to the pole": next_to_the_pole,
     "addition": addition,
+    "Carlson's integral": carlson,
     "truncated sums": lattice_sums,
     "inverse": inverse,
     "derivatives": derivatives,

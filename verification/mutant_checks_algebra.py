@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -34,7 +35,8 @@ def addition(b: Backends) -> Iterator[str]:
     """All pairs of a grid, where z1 = z2 and z1 = -z2 occur; infinity is the neutral element."""
     truth = get_backend("numpy")
     inf, nan = math.inf, math.nan
-    for lattice in (Lattice.lemniscatic(), OBLIQUE, TURNED):
+    small, large = (Lattice(2.0**k * 1.25, 2.0**k * (0.5 + 1.75j)) for k in (-20, 20))
+    for lattice in (Lattice.lemniscatic(), OBLIQUE, TURNED, small, large):
         centres = (np.arange(6) + 0.5) / 6
         w1, w3 = complex(lattice.omega1), complex(lattice.omega3)
         z = (2 * w1 * centres[None, :] + 2 * w3 * centres[:, None]).ravel()
@@ -51,13 +53,16 @@ def addition(b: Backends) -> Iterator[str]:
         if not error <= ADDITION_PROMISE:
             yield "the sum of two points"
         # Nearly equal points: the chord is still better where they are somewhat apart.
-        near = z[0] + 10.0 ** np.linspace(-9, -2, 15)
-        q, dq = b.numpy.add(p[:1], dp[:1], *truth.wp_and_prime(near, lattice), lattice)
-        want, slope = truth.wp_and_prime(z[0] + near, lattice)
-        scale = abs(want) + 2 * abs(p[0]) + abs(2 * w1) ** -2
-        error = max(np.max(abs(q - want) / scale), np.max(abs(dq - slope) / scale**1.5))
-        if not error <= ADDITION_PROMISE:
-            yield "the sum of nearly equal points"
+        # On a real lattice real points have real values, and so has half of a period.
+        for place in (z[0], 0.37 * w1):
+            near = place + 2 * w1 * np.append(0.0, 10.0 ** np.linspace(-15, -2, 27))
+            at_place = truth.wp_and_prime(np.array([place]), lattice)
+            q, dq = b.numpy.add(*at_place, *truth.wp_and_prime(near, lattice), lattice)
+            want, slope = truth.wp_and_prime(place + near, lattice)
+            scale = abs(want) + 2 * abs(at_place[0]) + abs(2 * w1) ** -2
+            error = max(np.max(abs(q - want) / scale), np.max(abs(dq - slope) / scale**1.5))
+            if not error <= ADDITION_PROMISE:
+                yield "the sum of nearly equal points"
         for infinity in (complex(inf, nan), complex(-inf, 2), complex(nan, inf)):
             pole = np.full(z.shape, infinity)
             for values in (
@@ -74,8 +79,53 @@ def addition(b: Backends) -> Iterator[str]:
                     yield "NaN stays NaN in a sum"
 
 
+_CARLSON = (
+    # Within 2 % of each other no duplication is needed, and every term of the series counts.
+    (0, (1.0, 1.02, 0.985)),
+    (0, (2.0 + 1.0j, 2.03 + 0.98j, 1.98 + 1.03j)),
+    (0, (3.0, 3.0 + 0.06j, 3.05 - 0.02j)),
+    # The three arguments in every direction; the last ones are far apart.
+    *((3, tuple(1j**k * x for x in (1.0, 1.5, 0.75 + 0.25j))) for k in range(4)),
+    *((3, tuple((1 + 1j) * 1j**k * x for x in (1.0, 1.25, 0.75))) for k in range(4)),
+    (8, (1.0, 2.0j, -2.0j)),
+    (8, (-1.0, -1.0 + 0.5j, -1.0 - 0.5j)),
+    (8, (-1.0j, 0.5 - 1.0j, -0.5 - 1.0j)),
+    (8, (-1.0, 2.0 + 1.0j, 1e-3j)),
+    (12, (-1.0, 1e-10, 1e-12j)),
+    (12, (-5.0, -4.0 + 1e-3j, 1.0)),
+    (12, (1e-9j, 1e3, -1e-3)),
+)
+
+
+def carlson(b: Backends) -> Iterator[str]:
+    """R_F against mpmath, up to sign; with few steps, so that the series after them counts."""
+    algebra, pair = (sys.modules[f"backends.{name}"] for name in ("algebra", "pair"))
+    ops = sys.modules["backends.numpy_backend"].NumpyOps(np.dtype(float))
+    for steps, numbers in _CARLSON:
+        pairs = [pair.Pair(np.array([x.real]), np.array([x.imag])) for x in map(complex, numbers)]
+        with np.errstate(all="ignore"):
+            value = algebra.carlson_rf(ops, *pairs, steps)
+        got = complex(value.re[0], value.im[0])
+        want = _carlson_reference(numbers)
+        if not min(abs(got - want), abs(got + want)) <= 16 * np.finfo(float).eps * abs(want):
+            yield f"R_F of {numbers} after {steps} steps"
+
+
+@cache
+def _carlson_reference(numbers: tuple[complex, ...]) -> complex:
+    """After turning all three away from the cut, where their square roots belong together."""
+    turns = np.exp(2j * np.pi * np.arange(24) / 24)
+    clearances = [np.min(np.pi - abs(np.angle(turn * np.array(numbers)))) for turn in turns]
+    turn = complex(turns[int(np.argmax(clearances))])
+    with mpmath.workdps(oracle.DIGITS):
+        turned = (mpmath.mpc(turn) * mpmath.mpc(x) for x in numbers)
+        return complex(mpmath.elliprf(*turned) * mpmath.sqrt(turn))
+
+
 def lattice_sums(b: Backends) -> Iterator[str]:
     """Against the sum written as loops, in double precision and with a bound on its rounding."""
+    import torch
+
     points = np.array([0.37 + 0.21j, -0.8 + 0.11j, 0.05 - 1.3j])
     for lattice in (SQUARE, OBLIQUE, TURNED):
         w1, w3 = complex(lattice.omega1), complex(lattice.omega3)
@@ -99,6 +149,16 @@ def lattice_sums(b: Backends) -> Iterator[str]:
             ):
                 if not np.all(abs(got - want) <= roundings * np.finfo(dtype).eps * size):
                     yield f"{dtype} truncated sum"
+            grid = torch.from_numpy(np.array([[*z], [*z[::-1]]]))
+            for got, want in zip(
+                b.torch.lattice_sum(grid, lattice, m_max, n_max),
+                b.numpy.lattice_sum(grid.numpy(), lattice, m_max, n_max),
+                strict=True,
+            ):
+                if got.shape != grid.shape or not np.all(
+                    abs(got.numpy() - want) <= 64 * np.finfo(dtype).eps * abs(want).max()
+                ):
+                    yield f"{dtype} truncated sum of a grid"
         values = b.numpy.lattice_sum(np.array([0, 2 * w1, 2 * w3, np.nan, 1j]), lattice, 1, 1)
         for value in values:
             if not np.all(is_pole(value[:3])) or not np.isnan(value[3].real):

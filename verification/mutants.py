@@ -43,7 +43,7 @@ _OF_SERIES = (
     *("accuracy", "special values", "symmetries", "laws", "accidental poles"),
     "next to the pole",
 )
-_OF_ALGEBRA = ("addition", "truncated sums", "inverse")
+_OF_ALGEBRA = ("addition", "truncated sums", "Carlson's integral", "inverse")
 # The modules, and the checks that reach them, those that notice most first.
 MODULES: dict[str, tuple[str, ...]] = {
     "kernel": (*_OF_SERIES, "derivatives"),
