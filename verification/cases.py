@@ -160,13 +160,17 @@ ACCIDENTAL_POLES: tuple[tuple[complex, complex, complex], ...] = (
 
 # The same in double precision takes half-periods longer than a double: here of 36 digits.
 with mpmath.workdps(36):
-    LONG_PERIODS = tuple(
-        (Lattice(mpmath.mpf(p) / q, mpmath.mpc(mpmath.mpf(r) / 11, mpmath.mpf(s) / t)), z)
-        for (p, q), (r, s, t), z in (
-            ((1, 3), (0, 1, 1), 2 / 3),
-            ((1, 3), (0, 1, 1), 2000 / 3 + 2j),
-            ((1, 1), (0, 4, 3), 8j / 3),
-            ((4, 7), (3, 4, 3), 8 / 7 * 5 + 6 / 11 * 3 + 8j),
-            ((4, 7), (3, 5, 7), 6 / 11 + 10j / 7),
-        )
+    LONG_PERIODS = (
+        *(
+            (Lattice(mpmath.mpf(p) / q, mpmath.mpc(mpmath.mpf(r) / 11, mpmath.mpf(s) / t)), z)
+            for (p, q), (r, s, t), z in (
+                ((1, 3), (0, 1, 1), 2 / 3),
+                ((1, 3), (0, 1, 1), 2000 / 3 + 2j),
+                ((1, 1), (0, 4, 3), 8j / 3),
+                ((4, 7), (3, 4, 3), 8 / 7 * 5 + 6 / 11 * 3 + 8j),
+                ((4, 7), (3, 5, 7), 6 / 11 + 10j / 7),
+            )
+        ),
+        # Whose pi/a is 1/2 + i: a constant may be 1 where others are 0.
+        (Lattice(mpmath.pi / (1 + 2j), mpmath.pi / (1 + 2j) * (0.25 + 1.25j)), 0.3 + 0.2j),
     )

@@ -40,7 +40,7 @@ from verification.mutant_suspects import (
     reduced_periods,
 )
 from verification.subjects import Subject
-from wefpe_core import Lattice
+from wefpe_core import Lattice, LatticeError
 from wefpe_core.accuracy import in_eps
 
 
@@ -84,6 +84,12 @@ def special_values(b: Backends) -> Iterator[str]:
             tiny = np.array([{"complex128": 1e-160, "complex64": 1e-20}[dtype]], dtype)
             if not np.all(is_pole(subject.evaluate("wp_and_prime", tiny, lattice=OBLIQUE))):
                 yield f"{subject.label} {dtype} overflow next to the pole"
+        for huge in (Lattice(1e39, 1e39j), Lattice(1.0, 1e39j)):
+            try:
+                subject.evaluate("wp", np.ones(1, np.complex64), lattice=huge)
+            except LatticeError:
+                continue
+            yield f"{subject.label} a period beyond single precision is refused"
 
 
 def _values_at_poles(subject: Subject, dtype: str, lattice: Lattice) -> Iterator[str]:
@@ -113,8 +119,9 @@ def _values_at_poles(subject: Subject, dtype: str, lattice: Lattice) -> Iterator
 def _values_far_away(subject: Subject, dtype: str, lattice: Lattice) -> Iterator[str]:
     """Few-bit periods, so an argument moved by them is exact, and so are the values."""
     a, c = reduced_periods(lattice)
-    far, count = {"complex128": (2.0**50, 2.0**40), "complex64": (2.0**22, 2.0**14)}[dtype]
-    beyond = (far * np.array([a, c, a + c]) + 0.3 * a).astype(dtype)
+    limit = {"complex128": 2.0**44, "complex64": 2.0**18}[dtype]
+    count = limit / 16
+    beyond = np.array([1.25 * limit * a, 1.25 * limit * c, 64 * limit * (a + c)], dtype)
     for function in OF_POINTS:
         if not np.all(np.isnan(subject.evaluate(function, beyond, lattice=lattice)[0].real)):
             yield f"{subject.label} {dtype} {function} too far away"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -88,6 +88,7 @@ _CARLSON = (
     *((3, tuple(1j**k * x for x in (1.0, 1.5, 0.75 + 0.25j))) for k in range(4)),
     *((3, tuple((1 + 1j) * 1j**k * x for x in (1.0, 1.25, 0.75))) for k in range(4)),
     (8, (1.0, 2.0j, -2.0j)),
+    (8, (1.0, -0.2 + 1.0j, -0.2 - 1.0j)),
     (8, (-1.0, -1.0 + 0.5j, -1.0 - 0.5j)),
     (8, (-1.0j, 0.5 - 1.0j, -0.5 - 1.0j)),
     (8, (-1.0, 2.0 + 1.0j, 1e-3j)),
@@ -99,8 +100,8 @@ _CARLSON = (
 
 def carlson(b: Backends) -> Iterator[str]:
     """R_F against mpmath, up to sign; with few steps, so that the series after them counts."""
-    algebra, pair = (sys.modules[f"backends.{name}"] for name in ("algebra", "pair"))
-    ops = sys.modules["backends.numpy_backend"].NumpyOps(np.dtype(float))
+    algebra, pair = (importlib.import_module(f"backends.{name}") for name in ("algebra", "pair"))
+    ops = importlib.import_module("backends.numpy_backend").NumpyOps(np.dtype(float))
     for steps, numbers in _CARLSON:
         pairs = [pair.Pair(np.array([x.real]), np.array([x.imag])) for x in map(complex, numbers)]
         with np.errstate(all="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,8 +79,40 @@ def derivatives(b: Backends) -> Iterator[str]:
                     abs(terms.sum(0) - shape[function]) <= _SLOPE * (1 + abs(terms).sum(0))
                 ):
                     yield f"the derivative of {function} in the shape of the lattice"
+    yield from _values_from_tables(b)
+    yield from _values_on_tall_lattices(b)
     yield from _derivatives_next_to_poles(b)
     yield from _derivatives_of_the_inverse(b)
+
+
+def _values_from_tables(b: Backends) -> Iterator[str]:
+    """What ``compile=True`` runs: the constants of a lattice of numbers out of one tensor."""
+    import torch
+
+    kernel = importlib.import_module("backends.kernel")
+    backend = importlib.import_module("backends.torch_backend")
+    for dtype, complex_dtype in (("float64", "complex128"), ("float32", "complex64")):
+        z = torch.tensor(_POINTS, dtype=getattr(torch, complex_dtype))
+        for lattice in (OBLIQUE, TURNED):
+            table = backend._table(lattice, getattr(torch, dtype), z.device)
+            for function in ("wp_and_prime", "zeta", "sigma"):
+                got = backend._on_table(getattr(kernel, function), z.real, z.imag, table)
+                want = getattr(b.torch, function)(z, lattice)
+                for g, w in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+                    if not (torch.equal(g.re, w.real) and torch.equal(g.im, w.imag)):
+                        yield f"{function} from a table of constants"
+
+
+def _values_on_tall_lattices(b: Backends) -> Iterator[str]:
+    """Where powers of the nome underflow, tensors give what numbers give."""
+    z, truth = np.array(_POINTS), get_backend("numpy")
+    for height in (40.0, 300.0, 1000.0):
+        leaves = _leaves(z, 1.0, 1j * height)
+        for function in OF_POINTS:
+            value = getattr(b.torch, function)(leaves[0], Lattice(*leaves[1:]))
+            want = getattr(truth, function)(z, Lattice(1.0, 1j * height))
+            if not np.all(abs(value.detach().numpy() - want) <= _SLOPE * (1 + abs(want))):
+                yield f"{function} on a tall lattice of tensors"
 
 
 def _derivatives_next_to_poles(b: Backends) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
@@ -18,7 +18,7 @@ from verification.mutant_suspects import (
     TURNED,
     Backends,
 )
-from wefpe_core import Lattice
+from wefpe_core import InputError, Lattice
 from wefpe_core.accuracy import scaled_error
 
 EXACT_LATTICES = (
@@ -29,7 +29,7 @@ EXACT_LATTICES = (
 
 def reduction_is_exact(b: Backends) -> Iterator[str]:
     """z = z_r + m a + n b in fractions, z_r in its rectangle, and what is said of it is so."""
-    reduction = sys.modules["backends.exact_reduction"]
+    reduction = importlib.import_module("backends.exact_reduction")
     for lattice in EXACT_LATTICES:
         (a, c) = lattice.reduced()[0].exact
         frame = reduction.reduced_frame(lattice)
@@ -77,7 +77,7 @@ def reduction_is_exact(b: Backends) -> Iterator[str]:
 
 
 def exact_numbers(b: Backends) -> Iterator[str]:
-    reduction = sys.modules["backends.exact_reduction"]
+    reduction = importlib.import_module("backends.exact_reduction")
     inf, nan = math.inf, math.nan
     for bad in (True, "1", None, [1.0]):
         try:
@@ -87,6 +87,12 @@ def exact_numbers(b: Backends) -> Iterator[str]:
                 yield "what is no number is refused by type"
         else:
             yield "what is no number is refused"
+    try:
+        reduction.reduced_frame((1.0, 1.0j))
+    except InputError:
+        pass
+    else:
+        yield "half-periods are no lattice"
     for number in (1, 0.1, 2.5 - 1j, np.float32(0.3), mpmath.mpf("0.7")):
         exact = reduction.exact_number(number)
         if exact is None or complex(exact) != complex(number):
@@ -133,7 +139,7 @@ def reference_backends(b: Backends) -> Iterator[str]:
 
 def exact_box(b: Backends) -> Iterator[str]:
     """The points of the truncated sum, and their exact differences from z."""
-    reduction = sys.modules["backends.exact_reduction"]
+    reduction = importlib.import_module("backends.exact_reduction")
     for lattice in (OBLIQUE, TURNED, Lattice.lemniscatic()):
         w1, w3 = lattice.exact
         for m_max, n_max in ((1, 2), (3, 1)):
@@ -143,8 +149,11 @@ def exact_box(b: Backends) -> Iterator[str]:
                 for m in range(-m_max, m_max + 1)
                 for n in range(-n_max, n_max + 1)
             ]
-            z = reduction.exact_number(0.3 - 0.7j)
-            got, unit = box.differences(z)
-            found = sorted((z.re - Fraction(x, unit), z.im - Fraction(y, unit)) for x, y in got)
-            if found != sorted(want):
-                yield "the box of the truncated sum"
+            for number in (0.3 - 0.75j, 0.5 + 0.7j, 0.1, 0.125 - 3j):
+                z = reduction.exact_number(number)
+                got, unit = box.differences(z)
+                found = sorted((z.re - Fraction(x, unit), z.im - Fraction(y, unit)) for x, y in got)
+                if found != sorted(want):
+                    yield "the box of the truncated sum"
+                if not all(type(part) is int for pair in (*got, *box.points) for part in pair):
+                    yield "numerators are integers"

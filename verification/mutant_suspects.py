@@ -29,7 +29,11 @@ NEAR_POLE_PROMISE = 2e-15
 
 SQUARE, OBLIQUE = Lattice(1.0, 1.0j), Lattice(1.25, 0.5 + 1.75j)
 TURNED, TALL = Lattice(1.5 - 0.25j, 0.75 + 1.125j), Lattice(0.75, 3.0j)
-DYADIC = (SQUARE, OBLIQUE, TURNED, TALL, Lattice(4.5 + 2.25j, 2.75 + 1.625j))
+# The last two: one where half of b lies between two columns, and a basis that is not reduced.
+DYADIC = (
+    *(SQUARE, OBLIQUE, TURNED, TALL),
+    *(Lattice(1.0, 0.5 + 1.5j), Lattice(4.5 + 2.25j, 2.75 + 1.625j)),
+)
 
 
 class Backends:

@@ -74,11 +74,16 @@ class Mutant(NamedTuple):
 def mutants_of(source: str, module: str) -> list[Mutant]:
     """Every mutant of the functions and constants of a module, each different from all others."""
     sites = list(_sites(ast.parse(source)))
-    texts = {id(site.scope): Counter(_texts(site.scope)) for site in sites}
+    texts: dict[int, dict[ast.AST, str]] = {}
+    for site in sites:
+        if id(site.scope) not in texts:
+            texts[id(site.scope)] = _texts(site.scope)
+    counts = {scope: Counter(found.values()) for scope, found in texts.items()}
     found: dict[tuple[str, str, str, str], Mutant] = {}
     for index, site in enumerate(sites):
         for number, (operator, replacement) in enumerate(_variants(site.node)):
-            original, mutated = _described(site, replacement, texts[id(site.scope)])
+            scope = id(site.scope)
+            original, mutated = _described(site, replacement, texts[scope], counts[scope])
             mutant = Mutant(
                 *(module, site.function, site.node.lineno, operator, original, mutated),
                 *(index, number),
@@ -203,8 +208,8 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
     return {child.id for n in nodes for child in ast.walk(n) if isinstance(child, ast.Name)}
 
 
-def _texts(scope: ast.AST) -> list[str]:
-    return [_text(node) for node in ast.walk(scope) if isinstance(node, (ast.expr, ast.stmt))]
+def _texts(scope: ast.AST) -> dict[ast.AST, str]:
+    return {node: _text(node) for node in ast.walk(scope) if isinstance(node, (ast.expr, ast.stmt))}
 
 
 def _text(node: ast.AST) -> str:
@@ -213,19 +218,21 @@ def _text(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
-def _described(site: _Site, replacement: ast.AST | None, texts: Counter[str]) -> tuple[str, str]:
+def _described(
+    site: _Site,
+    replacement: ast.AST | None,
+    texts: dict[ast.AST, str],
+    counts: Counter[str],
+) -> tuple[str, str]:
     """The smallest text around the damage that occurs once in the function, before and after."""
-    chain = [*site.parents, site.node]
-    k = len(chain) - 1
-    while k and not (isinstance(chain[k], (ast.expr, ast.stmt)) and texts[_text(chain[k])] == 1):
-        k -= 1
-    original = _text(chain[k])
-    if k == len(chain) - 1:
-        return original, "(deleted)" if replacement is None else _text(replacement)
+    chain = [node for node in (*site.parents, site.node) if node in texts]
+    named = next((node for node in reversed(chain) if counts[texts[node]] == 1), chain[0])
+    if named is site.node:
+        return texts[named], "(deleted)" if replacement is None else _text(replacement)
     restore = _replace(site, replacement)
-    mutated = _text(chain[k])
+    mutated = _text(named)
     restore()
-    return original, mutated
+    return texts[named], mutated
 
 
 def _replace(site: _Site, replacement: ast.AST | None) -> Callable[[], None]:
