@@ -78,6 +78,13 @@ def transformers(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Damage the kernel in two thousand ways and see that it is noticed; takes half an hour."""
+    install_project(session)
+    session.run("python", "-m", "verification.mutants", *session.posargs)
+
+
+@nox.session(default=False)
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))

@@ -157,12 +157,16 @@ def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision)
     on_edge = cell.row * cell.row < edge * edge
     sign = ops.sign_of(ops.where(on_edge, cell.column, cell.row))
     z = Pair(z.re * sign, z.im * sign)
-    # Likewise on the upper edge (row = 1/2), where the centre is half of period3.
-    half = Pair(0.5 * c.period3_re.high, 0.5 * c.period3_im.high)
-    from_half = z - half
-    along = cell.column * sign - 0.5 * c.tau.re
-    from_half = select(ops, along < 0.0, -from_half, from_half)
+    # Likewise on the upper edge (row = 1/2), where the other solution is period3 - z, moved by a
+    # period back into the region.
+    column = cell.column * sign
+    mirrored = ops.constant(c.tau.re) - column
+    turns = ops.rint(mirrored)
+    mirror = Pair(
+        (c.period3_re.high - z.re) - turns * c.period1_re.high,
+        (c.period3_im.high - z.im) - turns * c.period1_im.high,
+    )
     on_upper_edge = 0.5 - cell.row * ops.sign_of(cell.row) < edge
-    z = select(ops, on_upper_edge, half + from_half, z)
+    z = select(ops, on_upper_edge & (mirrored - turns > column), mirror, z)
     is_infinite = ops.isinf(w.re) | ops.isinf(w.im)
     return Pair(ops.where(is_infinite, 0.0, z.re), ops.where(is_infinite, 0.0, z.im))

@@ -36,15 +36,14 @@ def plus_multiples(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal, precision
             total, error = two_sum(total, product)
             errors.append(error)
     if precision.half_periods_fit_two_parts:
-        small = m * (a.low + a.lowest) + n * (b.low + b.lowest)
+        small = m * (a.low[0] + a.lowest) + n * (b.low[0] + b.lowest)
         for error in reversed(errors):
             small = small + error
         return total + small
-    small, tiny = two_sum(m * a.low, n * b.low)
-    tiny, least = two_sum(tiny, m * a.lowest)
-    tiny, error = two_sum(tiny, n * b.lowest)
-    least = least + error
-    for term in errors:
+    small, tiny = errors[0], m * a.lowest
+    tiny, least = two_sum(tiny, n * b.lowest)
+    pieces = [n * piece for piece in b.low] + [m * piece for piece in a.low]
+    for term in (*errors[1:], *pieces):
         small, error = two_sum(small, term)
         tiny, error = two_sum(tiny, error)
         least = least + error

@@ -72,20 +72,20 @@ SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6)
 
 
 class SplitReal(NamedTuple):
-    """A real number as ``high + low + lowest``, and ``high`` as the sum of its `parts`.
+    """A real number as ``high + sum(low) + lowest``, and ``high`` as the sum of its `parts`.
 
-    The parts are so short that their products with lattice indices are exact; `low` has half the
-    bits of the format.
+    The parts are so short that their products with lattice indices are exact. So is what `low`
+    consists of if two numbers of the format do not hold a double; else it is one number.
     """
 
     high: Any
     parts: tuple[Any, ...]
-    low: Any
+    low: tuple[Any, ...]
     lowest: Any
 
     def mapped(self, function: Callable[[Any], Any]) -> SplitReal:
-        parts = tuple(function(part) for part in self.parts)
-        return SplitReal(function(self.high), parts, function(self.low), function(self.lowest))
+        parts, low = (tuple(map(function, pieces)) for pieces in (self.parts, self.low))
+        return SplitReal(function(self.high), parts, low, function(self.lowest))
 
 
 class SeriesConstants(NamedTuple):
@@ -258,9 +258,17 @@ def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
     for _ in range(precision.part_count):
         parts.append(leading_bits(rest, precision.part_bits))
         rest -= parts[-1]
-    low = leading_bits(to_format(value - Decimal(high)), precision.bits // 2)
-    lowest = to_format(value - Decimal(high) - Decimal(low))
-    return SplitReal(high, tuple(parts), low, lowest)
+    remainder = value - Decimal(high)
+    if precision.half_periods_fit_two_parts:
+        low = [to_format(remainder)]
+    else:
+        low, bits = [], DOUBLE.bits - precision.bits
+        for _ in range(1 + math.ceil(bits / (precision.part_bits + 1))):
+            piece = leading_bits(to_format(remainder), precision.part_bits)
+            low.append(piece)
+            remainder -= Decimal(piece)
+    lowest = to_format(value - Decimal(high) - sum(map(Decimal, low)))
+    return SplitReal(high, tuple(parts), tuple(low), lowest)
 
 
 def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:

@@ -115,7 +115,8 @@ class TorchBackend(AbstractBackend):
         x = as_pair(z)
         dtype, device = x.re.dtype, x.re.device
         m = torch.arange(-m_max, m_max + 1, dtype=dtype, device=device)
-        omega1, omega3 = _half_periods(lattice, x)
+        # A batch of lattices goes along z, not along the columns of a row.
+        omega1, omega3 = (Pair(w.re[..., None], w.im[..., None]) for w in _half_periods(lattice, x))
         with _no_autocast(device):
             origin = (m == 0).to(dtype)
             sums = algebra.lattice_sum(TorchOps(dtype), x, omega1, omega3, m, origin, n_max)

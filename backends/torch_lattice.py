@@ -124,8 +124,8 @@ def _combination(
     return SplitReal(
         high=ops.with_derivative_of(high, lambda: p * x + q * y),
         parts=tuple(parts),
-        low=torch.zeros_like(high),
-        lowest=low,
+        low=(low,),
+        lowest=torch.zeros_like(high),
     )
 
 
@@ -137,7 +137,7 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     pi = _PI[precision.name]
     pi_over_period = Pair(pi.high, 0.0) / a
     # One correction each: rounding errors of tau and pi/a would reach every value.
-    zero = SplitReal(0.0, (), 0.0, 0.0)
+    zero = SplitReal(0.0, (), (0.0,), 0.0)
     pi_over_period = pi_over_period + _quotient_error(
         ops, pi_over_period, (pi, zero), basis.period1, precision
     )
@@ -174,7 +174,7 @@ def _tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> t
     def product_error(x: Tensor, x_error: Tensor) -> Tensor:
         """pi times the exact value, minus what math.pi * x was rounded to."""
         product, rounding = product_and_error(halves(x, precision), halves(pi.high, precision))
-        return (product - math.pi * x) + rounding + x * pi.low + pi.high * x_error
+        return (product - math.pi * x) + rounding + x * sum(pi.low) + pi.high * x_error
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
@@ -201,8 +201,8 @@ def _quotient_error(
         )
         total, error = two_sum(n.high, -p1)
         total, error2 = two_sum(total, sign * p2)
-        low = sum(q * (w.low + w.lowest) * s for (q, w), s in ((first, -1.0), (second, sign)))
-        return total + ((error + error2) + (sign * e2 - e1) + (n.low + n.lowest + low))
+        low = sum(q * w.low[0] * s for (q, w), s in ((first, -1.0), (second, sign)))
+        return total + ((error + error2) + (sign * e2 - e1) + (sum(n.low) + low))
 
     rest = Pair(
         remainder(n[0], (q_re, a[0]), (q_im, a[1]), 1.0),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 
@@ -49,6 +50,10 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
         _skewed(Lattice(0.6 + 0.3j, -0.2 + 1.4j), 7, -12, -4, 7),
     ),
 }
+
+
+# Rounding moves pi/a by 0.495 eps: next to the pole that shows twice in wp, three times in wp'.
+PI_BADLY_ROUNDED = Lattice(1.5629296898933691, 1.7192226588827062j)
 
 
 def _spread(rng: np.random.Generator, count: int, low: float, high: float) -> Points:
@@ -103,6 +108,14 @@ def _around_the_pole(lattice: Lattice, rng: np.random.Generator, count: int, far
     )
 
 
+def _symmetry_lines(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
+    """Multiples of a period, from 0 or from the middle of the cell; on an axis if the period is."""
+    a, b = _reduced_periods(lattice)
+    lines = np.array([[a, 0], [b, 0], [a, b / 2], [b, a / 2]])
+    direction, start = lines[np.arange(count) % len(lines)].T
+    return start + rng.uniform(-0.5, 0.5, count) * direction
+
+
 Region = Callable[[Lattice, np.random.Generator, int, int], Points]
 
 REGIONS: dict[str, Region] = {
@@ -112,6 +125,7 @@ REGIONS: dict[str, Region] = {
     "half-periods": _half_periods,
     "zeros": _zeros,
     "far away": _far_away,
+    "symmetry lines": _symmetry_lines,
 }
 
 # "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.
@@ -129,3 +143,45 @@ def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray
     known = REGIONS | {"around the pole": _around_the_pole}
     rng = np.random.default_rng([SEED, list(known).index(region), count])
     return known[region](lattice, rng, count, FAR[dtype]).astype(dtype)
+
+
+# Half-periods and single-precision arguments that are next to a lattice point by accident: a
+# multiple of a period rounds to the argument, and their difference is all that counts.
+ACCIDENTAL_POLES: tuple[tuple[complex, complex, complex], ...] = (
+    (1.0000000000000002, 1.0j, 2.0),
+    (1.0000000000000002, 1.0j, 2.0 + 2.0j),
+    (1.0, 1.0000000000000002j, 2.0j),
+    (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
+    (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
+    # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
+    (1 / 6, 1.0j, 1.0),
+    (1 / 14, 1.0j, 1.0 + 2.0j),
+    (0.5, 1j / 6, 1.0j),
+    (1 / 6, 0.1 + 1j / 22, 1.0),
+    # Both periods have a part in the cancellation; found by search.
+    (0.297259610114074, 0.3006019338317372 + 0.20452352003617721j, 7.207762 + 4.4995174j),
+    (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
+    (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
+    (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
+    # Tens of thousands of periods away: integers of more than half the bits of a float.
+    (0.6514280811076798, -0.00047042068493169387 + 1j, -1.9239179 + 89946j),
+    (0.7699634294464494, 0.2273706459640395 + 1j, -0.04180631 + 65892j),
+    (0.6923078961912617, -0.31477095549697637 + 1j, -0.00370947 - 58812j),
+)
+
+# The same in double precision takes half-periods longer than a double: here of 36 digits.
+with mpmath.workdps(36):
+    LONG_PERIODS = (
+        *(
+            (Lattice(mpmath.mpf(p) / q, mpmath.mpc(mpmath.mpf(r) / 11, mpmath.mpf(s) / t)), z)
+            for (p, q), (r, s, t), z in (
+                ((1, 3), (0, 1, 1), 2 / 3),
+                ((1, 3), (0, 1, 1), 2000 / 3 + 2j),
+                ((1, 1), (0, 4, 3), 8j / 3),
+                ((4, 7), (3, 4, 3), 8 / 7 * 5 + 6 / 11 * 3 + 8j),
+                ((4, 7), (3, 5, 7), 6 / 11 + 10j / 7),
+            )
+        ),
+        # Whose pi/a is 1/2 + i: a constant may be 1 where others are 0.
+        (Lattice(mpmath.pi / (1 + 2j), mpmath.pi / (1 + 2j) * (0.25 + 1.25j)), 0.3 + 0.2j),
+    )

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import mpmath
+import numpy as np
 
 from backends.exact_reduction import exact_number, reduce_exactly
 from wefpe_core import Lattice, get_backend
@@ -207,3 +208,19 @@ def quasi_periods(lattice: Lattice) -> tuple[Reference, ...]:
         return tuple(
             Reference(value, 0, 0, floor) for value, floor in zip(values, floors, strict=True)
         )
+
+
+@cache
+def next_to_the_pole() -> tuple[Any, dict[str, tuple[Any, Any]]]:
+    """10,000 points at 1e-6 from 0, and z^-2 and -2 z^-3 there as sums of two doubles."""
+    angles = 2 * np.pi * np.random.default_rng(2393).random(10_000)
+    z = 1e-6 * np.exp(1j * angles)
+    values: dict[str, list[tuple[complex, complex]]] = {"wp": [], "wp_prime": []}
+    with mpmath.workdps(40):
+        for point in z:
+            inverse = 1 / mpmath.mpc(complex(point))
+            for name, value in (("wp", inverse**2), ("wp_prime", -2 * inverse**3)):
+                high = complex(value)
+                values[name].append((high, complex(value - mpmath.mpc(high))))
+    high_and_low = {name: np.array(parts).T for name, parts in values.items()}
+    return z, {name: (high, low) for name, (high, low) in high_and_low.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import tracemalloc
 import warnings
-from functools import cache
 from typing import Any
 
 import mpmath
@@ -486,25 +485,13 @@ def test_just_inside_the_index_limit_values_are_exact(
 # --- Accuracy that has no row --------------------------------------------------------------
 
 
-@cache
-def laurent_reference() -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """10,000 points at 1e-6 from 0, and z^-2 and -2 z^-3 there as sums of two doubles."""
-    angles = 2 * np.pi * np.random.default_rng(2393).random(10_000)
-    z = 1e-6 * np.exp(1j * angles)
-    values: dict[str, list[tuple[complex, complex]]] = {"wp": [], "wp_prime": []}
-    with mpmath.workdps(40):
-        for point in z:
-            inverse = 1 / mpmath.mpc(complex(point))
-            for name, value in (("wp", inverse**2), ("wp_prime", -2 * inverse**3)):
-                high = complex(value)
-                values[name].append((high, complex(value - mpmath.mpc(high))))
-    return z, {name: tuple(np.array(parts).T) for name, parts in values.items()}
-
-
 @pytest.mark.parametrize(
     "lattice",
-    [Lattice.lemniscatic(), Lattice.equianharmonic(), OBLIQUE, Lattice(1.0, 20.0j)],
-    ids=["square", "hexagonal", "oblique", "tall"],
+    [
+        *(Lattice.lemniscatic(), Lattice.equianharmonic(), OBLIQUE, Lattice(1.0, 20.0j)),
+        cases.PI_BADLY_ROUNDED,
+    ],
+    ids=["square", "hexagonal", "oblique", "tall", "pi/a badly rounded"],
 )
 def test_next_to_the_pole_at_0_the_plain_relative_error_is_below_2e_15(
     subject: Subject, lattice: Lattice
@@ -514,7 +501,7 @@ def test_next_to_the_pole_at_0_the_plain_relative_error_is_below_2e_15(
     What the Laurent series (DLMF 23.9.2) has behind these terms is bounded here, and stays
     below 1e-20 of them.
     """
-    z, references = laurent_reference()
+    z, references = oracle.next_to_the_pole()
     reduced = lattice.reduced()[0]
     neglected = bounds.laurent_bound(1e-6, reduced.omega1, reduced.omega3, terms=0)
     p, dp = subject.evaluate("wp_and_prime", z, lattice=lattice)
@@ -527,26 +514,7 @@ def test_next_to_the_pole_at_0_the_plain_relative_error_is_below_2e_15(
         assert error.max() <= 2e-15, name
 
 
-@pytest.mark.parametrize(
-    ("omega1", "omega3", "z"),
-    [
-        (1.0000000000000002, 1.0j, 2.0),
-        (1.0000000000000002, 1.0j, 2.0 + 2.0j),
-        (1.0, 1.0000000000000002j, 2.0j),
-        (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
-        (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
-        # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
-        (1 / 6, 1.0j, 1.0),
-        (1 / 14, 1.0j, 1.0 + 2.0j),
-        (0.5, 1j / 6, 1.0j),
-        (1 / 6, 0.1 + 1j / 22, 1.0),
-        # Both periods have a part in the cancellation; found by search.
-        (0.297259610114074, 0.3006019338317372 + 0.20452352003617721j, 7.207762 + 4.4995174j),
-        (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
-        (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
-        (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
-    ],
-)
+@pytest.mark.parametrize(("omega1", "omega3", "z"), cases.ACCIDENTAL_POLES)
 def test_a_single_precision_argument_may_lie_next_to_a_pole_by_accident(
     subject: Subject, omega1: complex, omega3: complex, z: complex
 ) -> None:

@@ -94,8 +94,8 @@ SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
     "the period is known to working precision only": (
         with_constants(
             lambda c, _: c._replace(
-                period1_re=c.period1_re._replace(low=0.0, lowest=0.0),
-                period3_im=c.period3_im._replace(low=0.0, lowest=0.0),
+                period1_re=c.period1_re._replace(low=(0.0,), lowest=0.0),
+                period3_im=c.period3_im._replace(low=(0.0,), lowest=0.0),
             )
         ),
         *("wp_and_prime", "far away", {"wp", "wp_prime"}),
