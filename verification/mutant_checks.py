@@ -120,7 +120,7 @@ def _values_at_poles(subject: Subject, dtype: str, lattice: Lattice) -> Iterator
 def _values_far_away(subject: Subject, dtype: str, lattice: Lattice) -> Iterator[str]:
     """Few-bit periods, so an argument moved by them is exact, and so are the values."""
     a, c = reduced_periods(lattice)
-    limit = {"complex128": 2.0**44, "complex64": 2.0**18}[dtype]
+    limit = {"complex128": 2.0**26, "complex64": 2.0**17}[dtype]
     count = limit / 16
     beyond = np.array([1.25 * limit * a, 1.25 * limit * c, 64 * limit * (a + c)], dtype)
     for function in OF_POINTS:
