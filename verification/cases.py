@@ -128,6 +128,8 @@ REGIONS: dict[str, Region] = {
     "symmetry lines": _symmetry_lines,
 }
 
+_DRAWN = 1000  # points, of which as many are taken as asked for
+
 # "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.
 FAR = {"complex128": 10**6, "complex64": 10**3}
 
@@ -141,8 +143,10 @@ def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
 def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray[Any]:
     """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
     known = REGIONS | {"around the pole": _around_the_pole}
-    rng = np.random.default_rng([SEED, list(known).index(region), count])
-    return known[region](lattice, rng, count, FAR[dtype]).astype(dtype)
+    rng = np.random.default_rng([SEED, list(known).index(region)])
+    # The first of many: what a small run measures, a larger one measures too.
+    drawn = max(count, _DRAWN)
+    return known[region](lattice, rng, drawn, FAR[dtype])[:count].astype(dtype)
 
 
 # Half-periods and single-precision arguments that are next to a lattice point by accident: a
