@@ -166,7 +166,7 @@ def next_to_the_pole(b: Backends) -> Iterator[str]:
 
 @cache
 def _accidental_references() -> list[tuple[Lattice, Array, Any]]:
-    arguments = [
+    arguments: list[tuple[Lattice, Array]] = [
         *((Lattice(w1, w3), np.array([z], np.complex64)) for w1, w3, z in cases.ACCIDENTAL_POLES),
         *((lattice, np.array([z], np.complex128)) for lattice, z in cases.LONG_PERIODS),
     ]

@@ -231,7 +231,7 @@ def test_an_exception_and_an_endless_loop_count_as_noticed(
 def test_the_parent_keeps_its_own_modules() -> None:
     from backends import kernel
 
-    mutant = the("kernel", "zeta", "rows + rest", "rows - rest")
+    mutant = the("kernel", "wp_and_prime", "cosecant_squared + rows", "cosecant_squared - rows")
     assert judged_by(mutant, "laws") is not None
     import backends.kernel as again
 
