@@ -95,6 +95,11 @@ _CARLSON = (
     (12, (-1.0, 1e-10, 1e-12j)),
     (12, (-5.0, -4.0 + 1e-3j, 1.0)),
     (12, (1e-9j, 1e3, -1e-3)),
+    # Where another choice of the half-axis that is turned onto the cut gives another branch.
+    (12, (6.364e-12 - 2.343e-12j, -1.631e-12 - 1.723e-12j, -15.84317 + 10.867j)),
+    (12, (-0.28133 + 0.28058j, -0.22451 - 0.97447j, 1.9664 + 4.562j)),
+    (12, (0.52204 - 0.85292j, -0.43432 + 0.90076j, 2.79793e-6 + 9.21442e-6j)),
+    (12, (1.81464e-3 + 5.79088e-4j, -0.7316 + 0.68173j, -1.54003e-5 - 6.05288e-6j)),
 )
 
 
@@ -194,6 +199,7 @@ def inverse(b: Backends) -> Iterator[str]:
                 if not error <= INVERSE_CEILING * eps * size:
                     yield "the solution of wp(z) = w that is documented"
     yield from _inverse_on_edges(b)
+    yield from _inverse_next_to_edges(b)
     infinite = np.array([complex(inf, nan), complex(-inf, 1), complex(0, inf), nan, 1.0])
     value = b.numpy.inverse_wp(infinite, OBLIQUE)
     if np.any(value[:3] != 0) or not np.isnan(value[3]) or not np.isfinite(value[4]):
@@ -220,6 +226,20 @@ def inverse(b: Backends) -> Iterator[str]:
                 )
                 if not judge(rows, CONTRACTS)[0].passes:
                     yield f"{dtype} inverse_wp, {region}, {family_name}"
+
+
+def _inverse_next_to_edges(b: Backends) -> Iterator[str]:
+    """Just inside the region there is one solution only, on whichever side of the middle."""
+    eps = np.finfo(float).eps
+    s, r = np.meshgrid([-0.4, -0.2, 0.2, 0.4], [1e-11, 1e-9, 1e-6, 0.5 - 1e-9, 0.5 - 1e-6])
+    for lattice in (SQUARE, OBLIQUE, TALL):
+        a, c = reduced_periods(lattice)
+        z = ((s - r * (c / a).real) * a + r * c).ravel()
+        p, dp = get_backend("numpy").wp_and_prime(z, lattice)
+        scale = abs(z) + (abs(p) + abs(a) ** -2) / abs(dp)
+        got = b.numpy.inverse_wp(p, lattice)
+        if not np.all(abs(got - z) <= 2 * INVERSE_CEILING * eps * scale):
+            yield "the inverse next to an edge"
 
 
 def _inverse_on_edges(b: Backends) -> Iterator[str]:

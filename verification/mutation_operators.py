@@ -114,7 +114,9 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             yield from _sites_in(statement, "")
         elif isinstance(statement, ast.Assign):
-            yield from _sites_below(statement, (statement,), "module", statement)
+            # A constant of the module goes by its own name.
+            name = ", ".join(map(ast.unparse, statement.targets))
+            yield from _sites_below(statement.value, (statement,), name, statement)
 
 
 def _sites_in(definition: ast.FunctionDef | ast.ClassDef, prefix: str) -> Iterator[_Site]:

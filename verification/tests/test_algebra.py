@@ -541,6 +541,28 @@ def test_on_the_edges_the_solution_farther_right_is_taken(
         assert (inverse_errors(subject, z, w, got, lattice) <= INVERSE_CEILING).all()
 
 
+@pytest.mark.parametrize("name", ["oblique", "turned", "unreduced", "hexagonal"])
+def test_on_the_upper_edge_of_an_oblique_cell_the_solution_stays_in_the_region(
+    subject: Subject, name: str
+) -> None:
+    """The other solution is 2w3 - z, moved by a period if it would leave |Re(z/2w1)| <= 1/2."""
+    lattice = LATTICES[name]
+    a, b = reduced_periods(lattice)
+    z = np.linspace(-0.49, 0.49, 50) * a + 0.5 * b
+    z = z - np.rint((z / a).real) * a
+    mirror = b - z
+    mirror = mirror - np.rint((mirror / a).real) * a
+    want = np.where((z / a).real > (mirror / a).real, z, mirror)
+    (w,) = subject.evaluate("wp", want, lattice=lattice)
+    (got,) = subject.evaluate("inverse_wp", w, lattice=lattice)
+    _, column = coordinates(got, lattice)
+    assert (abs(column) <= 0.5 + 16 * EPS).all()
+    (slope,) = subject.evaluate("wp_prime", want, lattice=lattice)
+    # Both w and the solution are rounded; a unit more where two solutions nearly meet.
+    scale = abs(want) + (abs(w) + abs(a) ** -2) / abs(slope)
+    assert (abs(got - want) <= 2 * INVERSE_CEILING * EPS * scale).all()
+
+
 @every_lattice
 def test_inverse_of_a_root_is_its_half_period(subject: Subject, name: str) -> None:
     """wp is flat there: (z - omega)^2 = 2 (w - e)/wp''(omega), and the contract bounds w - e."""

@@ -53,8 +53,8 @@ def changes(source: str) -> set[tuple[str, str, str]]:
 
 def test_the_damages_of_a_small_module() -> None:
     assert changes(SOURCE) == {
-        ("module", "0.5", "1.0"),
-        ("module", "0.5", repr(0.5 * (1 + 2.0**-20))),
+        ("LIMIT", "0.5", "1.0"),
+        ("LIMIT", "0.5", repr(0.5 * (1 + 2.0**-20))),
         ("f", "if x < 0:", "if not x < 0:"),
         ("f", "x < 0", "x >= 0"),
         ("f", "0", "1"),
@@ -99,6 +99,10 @@ def test_text_that_occurs_twice_is_named_by_what_encloses_it() -> None:
     source = "def f(x):\n    a = x + 0.5\n    b = x * 0.5\n    return a, b\n"
     assert ("f", "0.5", "1.0") not in changes(source)
     assert {("f", "x + 0.5", "x + 1.0"), ("f", "x * 0.5", "x * 1.0")} <= changes(source)
+
+
+def test_constants_of_a_module_are_told_apart() -> None:
+    assert {("A", "1.0", "2.0"), ("B", "1.0", "2.0")} <= changes("A = 1.0\nB = 1.0\n")
 
 
 @cache
