@@ -73,8 +73,9 @@ def arb_balls(function: str, z: complex, lattice: Lattice) -> tuple[Any, ...]:
 
 
 def _midpoint(ball: Any) -> Any:
-    middle = ball.mid().fmpq()
-    return mpmath.mpf(int(middle.p)) / int(middle.q)
+    # Not by way of a fraction: far below 1 its denominator would have a million digits.
+    mantissa, exponent = ball.mid().man_exp()
+    return mpmath.ldexp(mpmath.mpf(int(mantissa)), int(exponent))
 
 
 # Theta functions as they stand know neither far points nor thin lattices.
