@@ -140,12 +140,17 @@ class TorchBackend(AbstractBackend):
         check_lattice(lattice)
         x = as_pair(z)
         with _no_autocast(x.re.device):
-            if lattice.holds_tensors:
+            if lattice.holds_tensors and not (self._compile and _is_single(lattice)):
                 run = _compiled(_on_tensors, function) if self._compile else _on_tensors
                 omega1, omega3 = _half_periods(lattice, x)
                 parts = run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
             elif self._compile:
-                table = _table(lattice, x.re.dtype, x.re.device)
+                # Preparing a lattice is not compiled with the rest: it is done once for all
+                # points, and its derivative in the same graph took many minutes to compile.
+                if lattice.holds_tensors:
+                    table = _learned_table(lattice, x)
+                else:
+                    table = _table(lattice, x.re.dtype, x.re.device)
                 # One dimension and one stride: one compilation serves every shape. (A single
                 # element with the stride of a complex number counts as contiguous; a copy has not.)
                 flat = (
@@ -188,10 +193,13 @@ _known_values._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def _on_tensors(function: KernelFunction, x: Tensor, y: Tensor, *half_periods: Tensor) -> Any:
     omega1, omega3 = Pair(*half_periods[:2]), Pair(*half_periods[2:])
-    ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
-    basis = reduce_basis(ops, omega1, omega3, precision)
-    constants = prepare_tensors(ops, basis, precision)
-    return _as_tuple(function(ops, Pair(x, y), constants, precision))
+    constants = _prepared(omega1, omega3, x.dtype)
+    return _as_tuple(function(TorchOps(x.dtype), Pair(x, y), constants, PRECISIONS[x.dtype]))
+
+
+def _prepared(omega1: Pair, omega3: Pair, dtype: torch.dtype) -> SeriesConstants:
+    ops, precision = TorchOps(dtype), PRECISIONS[dtype]
+    return prepare_tensors(ops, reduce_basis(ops, omega1, omega3, precision), precision)
 
 
 def _on_table(function: KernelFunction, x: Tensor, y: Tensor, table: Tensor) -> Any:
@@ -213,6 +221,19 @@ def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor
     numbers: list[float] = []
     map_reals(prepare_numbers(lattice, PRECISIONS[dtype]), numbers.append)
     return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+def _is_single(lattice: Lattice) -> bool:
+    """Whether a lattice of tensors is one lattice, not a batch of them."""
+    return all(getattr(omega, "ndim", 0) == 0 for omega in (lattice.omega1, lattice.omega3))
+
+
+def _learned_table(lattice: Lattice, like: Pair) -> Tensor:
+    """The constants of a lattice of tensors as one tensor, with its derivatives."""
+    constants = _prepared(*_half_periods(lattice, like), like.re.dtype)
+    values: list[Tensor] = []
+    map_reals(constants, values.append)
+    return torch.stack(values)
 
 
 _COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {

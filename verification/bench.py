@@ -273,7 +273,7 @@ def main(
     for key, value in header.items():
         console.print(f"[bold]{key}[/]: {escape(value)}", highlight=False)
     for number, entry in enumerate(entries, start=1):
-        note = " (compiles first, which takes up to a minute or two)" if entry.compiles else ""
+        note = " (compiles first, which takes up to three minutes)" if entry.compiles else ""
         progress.print(escape(f"{number}/{len(entries)} {entry.name}{note}"), highlight=False)
         with progress.status("compiling and measuring" if note else "measuring"):
             timings.append(measure(entry, options.points, options.repeat, options.device))

@@ -271,6 +271,22 @@ def test_gradients_pass_through_compile_true(counter, device):
     assert_identical(*gradients)
 
 
+@every_device
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1)], ids=["one lattice", "of one", "of three"])
+def test_gradients_in_the_lattice_pass_through_compile_true(counter, device, shape):
+    # One lattice is prepared outside the compiled graph, a batch of them within it.
+    z = some_points(device)
+    leaves = [torch.full(shape, 1.0, device=device) * w.detach() for w in half_periods(device)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    got, want = (
+        each.green(z, Lattice(*leaves)) for each in (get_backend("torch", compile=True), BACKEND)
+    )
+    assert_identical(got, want)
+    gradients = [torch.autograd.grad(value.sum(), leaves) for value in (got, want)]
+    for compiled, eager in zip(*gradients, strict=True):
+        assert ((compiled - eager).abs() <= 64 * torch.finfo(z.dtype).eps * eager.abs()).all()
+
+
 # --- compile=True with generated code ------------------------------------------------------
 
 
