@@ -13,7 +13,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 UNSET = "unset"  # how a file says None
 
@@ -26,6 +34,26 @@ def _without_unset(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: each for key, each in value.items() if each != UNSET}
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as they are, if a TOML file can hold them and give them back."""
+
+    def is_plain(value: Any) -> bool:
+        if isinstance(value, list):
+            return all(map(is_plain, value))
+        if isinstance(value, dict):
+            return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+        return isinstance(value, (bool, int, float, str))
+
+    for name, value in options.items():
+        if not is_plain(value):
+            raise PydanticCustomError(
+                "not_plain",
+                "{name} must be a number, text, true, false, a list or a table",
+                {"name": name},
+            )
+    return options
 
 
 def _tuple_if_list(value: Any) -> Any:
@@ -44,7 +72,6 @@ ShareBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
 OptionalCount = Annotated[Count | None, _Unset]
 Interval = Annotated[tuple[Positive, Positive], _List]
 PerChannel = Annotated[tuple[float, ...] | None, _List, _Unset]
-OptionValue = bool | int | float | str | list[Any] | dict[str, Any]
 
 
 class Section(BaseModel):
@@ -90,8 +117,8 @@ class Model(Section):
 class PositionEncoding(Section):
     name: str = "weierstrass"
     backend: Literal["torch", "numpy", "mpmath"] = "torch"
-    options: Annotated[dict[str, OptionValue], BeforeValidator(_without_unset)] = Field(
-        default_factory=dict
+    options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
+        Field(default_factory=dict)
     )
     scale_match: Annotated[Positive | None, _Unset] = None
 
@@ -182,3 +209,10 @@ class Experiment(Section):
     selection: Selection = Field(default_factory=Selection)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     logging: Logging = Field(default_factory=Logging)
+
+    @model_validator(mode="after")
+    def _follows_rules(self) -> Experiment:
+        from training.configuration.rules import check  # imports torch
+
+        check(self)
+        return self
