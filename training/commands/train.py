@@ -17,7 +17,8 @@ RUNS = Path("runs")
 
 def train(
     config: Annotated[
-        str, typer.Argument(help="The name of a shipped config, or a path to one.", metavar="CONFIG")
+        str,
+        typer.Argument(help="The name of a shipped config, or a path to one.", metavar="CONFIG"),
     ] = "",
     overrides: Annotated[
         list[str] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -54,6 +54,24 @@ def config_hash(config: Experiment) -> str:
         table["images"] = "/".join(PurePath(images).parts[-2:])
     text = json.dumps(table, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def differences(before: Experiment, after: Experiment) -> list[str]:
+    """The keys in which two experiments differ, with both values."""
+    old, new = (dict(_flat(plain_table(config))) for config in (before, after))
+    return [
+        f"{key} was {old.get(key, UNSET)!r}, is {new.get(key, UNSET)!r}"
+        for key in (old | new)
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def plain_table(config: Experiment) -> dict[str, Any]:

@@ -169,5 +169,3 @@ def nested(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         outer, _, inner = name.rpartition("/")
         result.setdefault(outer, {})[inner] = tensor
     return result
-
-

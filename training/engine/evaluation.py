@@ -27,7 +27,9 @@ def evaluate(
         for images, labels in batches:
             with accelerator.autocast():
                 logits = model(images)
-            sums.add(F.cross_entropy(logits.float(), labels), logits, labels)
+            # A sum, because a process may get an empty share of a small batch.
+            loss = F.cross_entropy(logits.float(), labels, reduction="sum")
+            sums.add(loss, logits, labels)
     finally:
         model.train(was_training)
     return sums.read()

@@ -7,7 +7,11 @@ from typing import Any
 
 from training.engine.run_folder import RunFolder, training_rows
 
-_TRAINING, _VALIDATION, _LATTICE = "#0072b2", "#d55e00", "#009e73"  # told apart by colour-blind eyes
+_TRAINING, _VALIDATION, _LATTICE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+)  # told apart by colour-blind eyes
 
 
 def draw_curves(folder: RunFolder) -> Path | None:
@@ -58,9 +62,7 @@ def _draw_loss(panel: Any, steps: list[dict[str, Any]], epochs: list[dict[str, A
 
 def _draw_accuracy(panel: Any, epochs: list[dict[str, Any]]) -> None:
     numbers = [row["epoch"] for row in epochs]
-    panel.plot(
-        numbers, [100.0 * r["accuracy"] for r in epochs], color=_TRAINING, label="training"
-    )
+    panel.plot(numbers, [100.0 * r["accuracy"] for r in epochs], color=_TRAINING, label="training")
     if "validation" in epochs[0]:
         found = [100.0 * row["validation"]["accuracy"] for row in epochs]
         panel.plot(numbers, found, color=_VALIDATION, label="validation")

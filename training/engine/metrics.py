@@ -35,10 +35,10 @@ class ScoreSums:
         device = self._accelerator.device
         return torch.zeros(3, dtype=working_dtype(device), device=device)
 
-    def add(self, mean_loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        n = len(labels)
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Add images whose losses sum to `loss`."""
         right = (logits.detach().argmax(dim=-1) == labels).sum()
-        parts = (mean_loss.detach() * n, right, torch.full_like(right, n))
+        parts = (loss.detach(), right, torch.full_like(right, len(labels)))
         self._sums += torch.stack([part.to(self._sums.dtype) for part in parts])
 
     def state(self) -> list[float]:

@@ -60,9 +60,7 @@ def parameter_groups(
     ]
 
 
-def build_optimizer(
-    groups: Iterable[ParameterGroup], options: Optimizer
-) -> torch.optim.AdamW:
+def build_optimizer(groups: Iterable[ParameterGroup], options: Optimizer) -> torch.optim.AdamW:
     """AdamW over the groups; `set_rate` gives them their learning rates at every step."""
     rates = {
         "backbone": options.backbone_rate,

@@ -9,7 +9,6 @@ from typing import Literal
 from safetensors.torch import load_file
 from torch import nn
 
-from training.augmentation import Augmentation
 from training.configuration import Experiment, build_model, load_config
 from training.data import evaluation_batches, open_data
 from training.engine.errors import RunError
@@ -27,14 +26,8 @@ def load_run(path: Path) -> tuple[Experiment, nn.Module]:
     if not folder.weights.exists():
         raise RunError(f"{path} is not finished: there is no {folder.weights.name}; --resume it")
     experiment = load_config(folder.config)
-    # The weights of the run stand in for those it started from.
-    model_section = experiment.model.model_copy(update={"checkpoint": ""})
     splits = open_data(experiment.data, experiment.seed)
-    model = build_model(
-        experiment.model_copy(update={"model": model_section}),
-        len(splits.train.class_names),
-        splits.train.channels,
-    )
+    model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
     model.load_state_dict(load_file(folder.weights))
     return experiment, model.eval()
 
@@ -60,7 +53,7 @@ def evaluate_run(
         source,
         batch_size=batch_size,
         device=accelerator.device,
-        normalise=Augmentation(experiment, source).normalise,
+        normalise=splits.normalise,
         rank=accelerator.process_index,
         processes=accelerator.num_processes,
     )

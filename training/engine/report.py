@@ -43,7 +43,9 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
         if row["kind"] == "epoch":
             found = row.get("validation")
             shown = f"{found['accuracy']:.2%}" if found else ""
-            lines.append(f"| {row['epoch']} | {row['loss']:.4f} | {row['accuracy']:.2%} | {shown} |")
+            lines.append(
+                f"| {row['epoch']} | {row['loss']:.4f} | {row['accuracy']:.2%} | {shown} |"
+            )
     lines += ["", f"Effective config: [{folder.config.name}]({folder.config.name}); every logged "]
     lines[-1] += f"step: [{folder.log.name}]({folder.log.name}).\n"
     write_whole(folder.report, "\n".join(lines))

@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from rich.console import Console
 from torch import nn
 
-from training.augmentation import Augmentation
+from training.augmentation import Augmentation, Normalisation
 from training.configuration import (
     Experiment,
     build_model,
@@ -101,7 +101,6 @@ def run(
     check_files(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
-    build_model(experiment, len(splits.train.class_names), splits.train.channels)  # or its error
     with accelerator.main_process_first():
         is_first = accelerator.is_main_process
         folder = open_folder(experiment, path, resume=resume or not is_first)
@@ -112,7 +111,7 @@ def run(
     position, trainer = Position(), None
     for part in parts(experiment, folder, splits):
         epochs = position.best_epoch or part.epochs  # the last part follows the first
-        trainer = _trainer(experiment, part, epochs, accelerator, console)
+        trainer = _trainer(experiment, part, splits.normalise, epochs, accelerator, console)
         _say(accelerator, console, f"{part.title}: {part.train.description}, {epochs} epochs")
         position = trainer.fit()
     assert trainer is not None
@@ -165,7 +164,12 @@ def parts(experiment: Experiment, folder: RunFolder, splits: Splits) -> Sequence
 
 
 def _trainer(
-    experiment: Experiment, part: Part, epochs: int, accelerator: Accelerator, console: Console
+    experiment: Experiment,
+    part: Part,
+    normalise: Normalisation,
+    epochs: int,
+    accelerator: Accelerator,
+    console: Console,
 ) -> Trainer:
     part.folder.path.mkdir(parents=True, exist_ok=True)
     plan = BatchPlan(
@@ -175,7 +179,12 @@ def _trainer(
         rank=accelerator.process_index,
         processes=accelerator.num_processes,
     )
-    augmentation = Augmentation(experiment, part.train)
+    augmentation = Augmentation(
+        experiment.augmentation,
+        normalise,
+        classes=len(part.train.class_names),
+        warmup_epochs=experiment.schedule.warmup_epochs,
+    )
     feed = TrainingFeed(part.train, plan, augmentation, accelerator.device)
     model = build_model(experiment, len(part.train.class_names), part.train.channels)
     listeners: list[Listener] = [JsonLines(part.folder), Display(console, part.title)]

@@ -111,7 +111,7 @@ class Trainer:
         Returns where it ended. The weights chosen are then in `best_model`.
         """
         self._resume()
-        steps = self.epochs * self.feed.batches_per_epoch
+        steps = self.epochs * len(self.feed)
         self._tell("started", steps, self.at.step)
         try:
             while self.at.epoch < self.epochs and not self._is_out_of_patience():
@@ -137,34 +137,32 @@ class Trainer:
             self.at.seconds = before + now - began
             self._tell("stepped", self.at.step)
             if self.at.step % every_log == 0:
-                images = (self.at.step - recent_step) * self.feed.batch_size
+                images = (self.at.step - recent_step) * self.experiment.training.batch_size
                 self._log_step(rate, images / (now - recent_began))
                 recent_step, recent_began = self.at.step, time.perf_counter()
-            is_last = self.at.batch == self.feed.batches_per_epoch
+            is_last = self.at.batch == len(self.feed)
             if every_save and self.at.step % every_save == 0 and not is_last:
                 self._save()
 
     def _train_step(self, batch: Batch) -> float:
         options = self.experiment.training
-        epoch = self.at.epoch + self.at.batch / self.feed.batches_per_epoch
+        epoch = self.at.epoch + self.at.batch / len(self.feed)
         factor = rate_factor(self.experiment.schedule, options.epochs, epoch)
         set_rate(self.optimizer, factor)
         n = len(batch.labels)
-        parts = [t.tensor_split(options.accumulation) for t in (batch.images, batch.targets)]
-        labels = batch.labels.tensor_split(options.accumulation)
-        for number, (images, targets, true) in enumerate(zip(*parts, labels, strict=True)):
+        for number, part in enumerate(batch.split(options.accumulation)):
             rank = self.accelerator.process_index
             torch.manual_seed(
                 derived_seed(self.experiment.seed, "model", self.at.step, number, rank)
             )
             waits = number < options.accumulation - 1
             with self.accelerator.no_sync(self.model) if waits else nullcontext():
-                logits = self.model(images)
+                logits = self.model(part.images)
                 loss = F.cross_entropy(
-                    logits.float(), targets, label_smoothing=options.label_smoothing
+                    logits.float(), part.targets, label_smoothing=options.label_smoothing
                 )
-                self.accelerator.backward(loss * (len(true) / n))
-            self._note(loss, logits, true)
+                self.accelerator.backward(loss * (len(part.labels) / n))
+            self._note(loss, logits, part.labels)
         if options.clip_norm:
             self.accelerator.clip_grad_norm_(self.model.parameters(), options.clip_norm)
         self.optimizer.step()
@@ -175,7 +173,7 @@ class Trainer:
 
     def _note(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
         for sums in (self.epoch_sums, self.recent_sums):
-            sums.add(loss, logits, labels)
+            sums.add(loss * len(labels), logits, labels)
         is_first = ~torch.isfinite(loss.detach()) & (self.first_bad_step < 0)
         self.first_bad_step = torch.where(is_first, self.at.step, self.first_bad_step)
 
@@ -215,9 +213,9 @@ class Trainer:
         accelerator = self.accelerator
         batches = evaluation_batches(
             source,
-            batch_size=self.feed.batch_size,
+            batch_size=self.experiment.training.batch_size,
             device=accelerator.device,
-            normalise=self.feed.normalise,
+            normalise=self.feed.augmentation.normalise,
             rank=accelerator.process_index,
             processes=accelerator.num_processes,
         )
@@ -233,7 +231,7 @@ class Trainer:
         self._check_finite()
         scores = self.recent_sums.read()
         self.recent_sums.reset()
-        epoch = self.at.epoch + self.at.batch / self.feed.batches_per_epoch
+        epoch = self.at.epoch + self.at.batch / len(self.feed)
         row = {"kind": "step", "step": self.at.step, "epoch": epoch, **_numbers(scores)}
         row |= {"rate": rate, "images_per_second": images_per_second}
         row |= {"encoding": encoding_state(self.plain_model)}
@@ -248,8 +246,8 @@ class Trainer:
         step = int(bad.min())
         path = self.folder.path / f"not-finite-step-{step}.safetensors"
         if int(self.first_bad_step) == step:
-            epoch, number = divmod(step, self.feed.batches_per_epoch)
-            batch = next(iter(self.feed.epoch(epoch, start=number)))
+            epoch, number = divmod(step, len(self.feed))
+            batch = self.feed.batch(epoch, number)
             tensors = {"images": batch.images, "targets": batch.targets, "indices": batch.indices}
             save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, path)
         self.accelerator.wait_for_everyone()

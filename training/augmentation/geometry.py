@@ -1,0 +1,104 @@
+"""Where the pixels go: shifts and flips on bytes, windows and rotations by one interpolation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training.augmentation.draws import Draws
+
+
+def shifted_and_flipped(images: Tensor, options: Any, draws: Draws) -> Tensor:
+    """Each uint8 image moved by up to the padding each way, then mirrored or not.
+
+    What moves in is black. The same as padding, cropping at a random place and flipping.
+    """
+    padding = options.crop_padding
+    if not (padding or options.flip or options.vertical_flip):
+        return images
+    n, channels, height, width = images.shape
+    rows, columns = torch.arange(height).expand(n, -1), torch.arange(width).expand(n, -1)
+    # The last step comes first: a pixel of the result asks where it comes from.
+    if options.flip:
+        (chance,) = draws.uniform("flip", 1)
+        columns = torch.where(chance[:, None] < options.flip, width - 1 - columns, columns)
+    if options.vertical_flip:
+        (chance,) = draws.uniform("vertical flip", 1)
+        rows = torch.where(chance[:, None] < options.vertical_flip, height - 1 - rows, rows)
+    if padding:
+        rows = rows + draws.integers("crop rows", 2 * padding + 1)[:, None]
+        columns = columns + draws.integers("crop columns", 2 * padding + 1)[:, None]
+        images = functional.pad(images, (padding,) * 4)
+        height, width = images.shape[-2:]
+    index = (rows[:, :, None] * width + columns[:, None, :]).view(n, 1, -1)
+    moved = images.flatten(2).gather(2, index.to(images.device).expand(-1, channels, -1))
+    return moved.view(n, channels, rows.shape[1], columns.shape[1])
+
+
+def warped(images: Tensor, size: tuple[int, int], options: Any, draws: Draws) -> Tensor:
+    """A random window of each float image, turned by a random angle and stretched to `size`.
+
+    One interpolation does it all. The window may reach beyond the image only by its rotation;
+    there it is black.
+    """
+    n = len(images)
+    height, width = size
+    stretch = torch.ones(n, 2, dtype=torch.float64)  # of the window in x and y; the image is 1
+    centre = torch.zeros(n, 2, dtype=torch.float64)  # of the window; the image is -1 to 1
+    if options.random_resized_crop is not None:
+        top, left, tall, wide = random_boxes(
+            draws,
+            "random resized crop",
+            options.random_resized_crop.scale,
+            options.random_resized_crop.ratio,
+            aspect=images.shape[-1] / images.shape[-2],
+        )
+        stretch = torch.stack((wide, tall), dim=1)
+        centre = torch.stack((2 * left + wide - 1, 2 * top + tall - 1), dim=1)
+    angle = torch.zeros(n, dtype=torch.float64)
+    if options.rotation:
+        (chance,) = draws.uniform("rotation", 1)
+        angle = (2 * chance - 1) * math.radians(options.rotation)
+    cosine, sine = angle.cos(), angle.sin()
+    # A rotation of square pixels, in coordinates in which both sides of the result are 2 long.
+    turn = torch.stack((cosine, -sine * height / width, sine * width / height, cosine), dim=1).view(
+        n, 2, 2
+    )
+    matrices = torch.cat((stretch[:, :, None] * turn, centre[:, :, None]), dim=2)
+    matrices = matrices.to(images.device, images.dtype)
+    grid = functional.affine_grid(
+        matrices, [n, images.shape[1], height, width], align_corners=False
+    )
+    result = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    if options.rotation:
+        is_inside = (grid.abs() <= 1).all(dim=-1)
+        result.mul_(is_inside[:, None])
+    return result
+
+
+def random_boxes(
+    draws: Draws,
+    purpose: str,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    *,
+    aspect: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Boxes (top, left, height, width) within an image, as parts of its height and width.
+
+    Areas are uniform within `scale`. The ratio of width to height is log-uniform within the part
+    of `ratio` in which a box of that area fits, so no box has to be drawn again; `aspect` is the
+    ratio of the image. Places are uniform.
+    """
+    area, shape, down, right = draws.uniform(purpose, 4)
+    area = scale[0] + (scale[1] - scale[0]) * area
+    low = (area * aspect).clamp(min=ratio[0]).log()
+    high = (aspect / area).clamp(max=ratio[1]).log()
+    chosen = torch.exp(low + (high - low).clamp(min=0) * shape)
+    height = (area * aspect / chosen).sqrt().clamp(max=1)
+    width = (area * chosen / aspect).sqrt().clamp(max=1)
+    return down * (1 - height), right * (1 - width), height, width
