@@ -32,11 +32,9 @@ def evaluate(
 
     began = time.perf_counter()
     scores = evaluate_run(folder, split, image_size=image_size, batch_size=batch_size)
-    Console().print(
-        f"{split} accuracy {scores.accuracy:.2%}, loss {scores.loss:.4f}, {scores.images:,} images, "
-        f"{time.perf_counter() - began:.1f} s",
-        highlight=False,
-    )
+    seconds = time.perf_counter() - began
+    found = f"{split} accuracy {scores.accuracy:.2%}, loss {scores.loss:.4f}"
+    Console().print(f"{found}, {scores.images:,} images, {seconds:.1f} s", highlight=False)
     return 0
 
 

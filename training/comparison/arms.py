@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from training.configuration import Experiment, change_config
+from training.configuration.encoding_rules import build_position_encoding
 from training.encodings import available_encodings
 from wefpe_core.errors import InputError
 
@@ -54,3 +56,19 @@ def parse_arms(texts: Sequence[str]) -> list[Arm]:
         if labels.count(label) > 1:
             raise InputError(f"the encoding {label!r} is named twice")
     return arms
+
+
+def control_arms(base: Experiment) -> list[Arm]:
+    """What WEF-PE has to beat, besides the others as they are.
+
+    Its table starts at a scale many times that of a learned one, which alone may matter: learned
+    and sincos2d at that scale. And it is a smooth function of the place with few parameters:
+    the same parameters on z and z^2 in the place of wp and wp'.
+    """
+    reference = change_config(base, parse_arm("weierstrass").overrides)
+    encoding = build_position_encoding(reference)
+    table = encoding.additive(encoding.size.grid)
+    assert table is not None
+    scale = f"{float(table.detach().std()):.3g}"
+    texts = [f"{name}:scale_match={scale}" for name in ("learned", "sincos2d")]
+    return parse_arms([*texts, "weierstrass:function=powers"])

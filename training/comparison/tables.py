@@ -46,11 +46,9 @@ def interval_text(interval: Interval | None) -> str:
 
 def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
     """The table people read; an asterisk where Student's interval leaves out 0."""
-    lines = [
-        f"| encoding | seeds | test accuracy % | deviation | minus {reference} | bootstrap 95 % "
-        "| Student 95 % |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    headings = ["encoding", "seeds", "test accuracy %", "deviation", f"minus {reference}"]
+    headings += ["bootstrap 95 %", "Student 95 %"]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for row in summaries:
         difference = points(row.difference, signed=True)
         if row.student is not None and row.student.excludes_zero:
@@ -65,6 +63,9 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
             interval_text(row.student),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "Differences are paired by seed, in percentage points; * : Student's interval "]
-    lines[-1] += "leaves out 0."
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", _LEGEND, ""])
+
+
+_LEGEND = (
+    "Differences are paired by seed, in percentage points; * where Student's interval leaves out 0."
+)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from training.configuration.encoding_rules import build_position_encoding
@@ -22,6 +23,7 @@ from training.models import (
 )
 from training.models.checkpoint_files import HUB_PREFIX
 from training.models.layers import initialise
+from training.randomness import derived_seed
 
 
 def build_model(
@@ -34,6 +36,8 @@ def build_model(
 ) -> VisionTransformer | HybridVisionTransformer:
     """The model of a config, with the weights of ``model.checkpoint`` if it names any.
 
+    Weights that are drawn depend on the seed of the config alone, not on torch's generator.
+
     Parameters
     ----------
     config : Experiment
@@ -44,7 +48,8 @@ def build_model(
     on_load : callable, optional
         Called with the `LoadReport` of the weights, for the log of the run.
     """
-    model = _built(config, num_classes, in_channels)
+    with torch.random.fork_rng():
+        model = _built(config, num_classes, in_channels)
     if config.model.checkpoint and pretrained:
         report = load_checkpoint(
             model, config.model.checkpoint, positions=config.model.positions, head="new"
@@ -58,9 +63,13 @@ def _built(
     config: Experiment, num_classes: int, in_channels: int
 ) -> VisionTransformer | HybridVisionTransformer:
     settings, shape = config.model, model_shape(config)
+    # Apart from each other, so that models with different encodings start from the same weights.
+    torch.manual_seed(derived_seed(config.seed, "weights", "encoding"))
+    encoding = build_position_encoding(config)
+    torch.manual_seed(derived_seed(config.seed, "weights", "model"))
     options = {
         **shape._asdict(),
-        "encoding": build_position_encoding(config),
+        "encoding": encoding,
         "num_classes": num_classes,
         "in_channels": in_channels,
         "dropout": settings.dropout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from safetensors.torch import load_file
 from torch import nn
@@ -58,7 +58,7 @@ def evaluate_run(
         processes=accelerator.num_processes,
     )
     scores = evaluate(model.to(accelerator.device), batches, accelerator)
-    row = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
+    row: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
     row |= {"image_size": image_size, "accuracy": scores.accuracy, "loss": scores.loss}
     append_line(RunFolder(path).evaluations, row | {"images": scores.images})
     return scores

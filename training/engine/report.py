@@ -8,10 +8,16 @@ from typing import Any
 from training.configuration import Experiment
 from training.engine.run_folder import RunFolder, training_rows, write_whole
 
+_SELECTION = (
+    "The weights were selected without the test set, which was opened once, after everything else."
+)
+
 
 def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str, Any]) -> None:
     """Write ``report.md``: result, circumstances, the last epochs, where everything lies."""
-    validation = result["validation_accuracy"]
+    accuracy = result["validation_accuracy"]
+    found = "not used" if accuracy is None else f"{accuracy:.2%}, epoch {result['best_epoch']}"
+    where = result["circumstances"]
     options = experiment.position_encoding.options
     lines = [
         f"# {experiment.model.name}, {experiment.position_encoding.name}, {experiment.data.name}",
@@ -19,20 +25,16 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
         "| | |",
         "|---|---|",
         f"| test accuracy | {result['test_accuracy']:.2%} of {result['test_images']:,} images |",
-        "| validation accuracy | "
-        + ("not used" if validation is None else f"{validation:.2%}, epoch {result['best_epoch']}")
-        + " |",
+        f"| validation accuracy | {found} |",
         f"| learned parameters | {result['parameters']:,} |",
         f"| training | {result['epochs']} epochs, {result['training_seconds']:.1f} s |",
         f"| peak memory | {result['peak_memory_mb']:,.0f} MB |",
         f"| seed | {result['seed']} |",
         f"| encoding options | {', '.join(f'{k}={v}' for k, v in options.items()) or 'defaults'} |",
-        f"| device | {result['circumstances']['device']}, "
-        f"{result['circumstances']['processes']} process(es), "
-        f"{result['circumstances']['threads']} thread(s) |",
+        f"| device | {where['device']} |",
+        f"| processes, threads | {where['processes']}, {where['threads']} |",
         "",
-        "The weights were selected on images held out of training; the test set was opened once, "
-        "at the end.",
+        _SELECTION,
         "",
         "![curves](curves.png)",
         "",
@@ -41,11 +43,9 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
     ]
     for row in training_rows(folder.log):
         if row["kind"] == "epoch":
-            found = row.get("validation")
-            shown = f"{found['accuracy']:.2%}" if found else ""
+            shown = f"{row['validation']['accuracy']:.2%}" if "validation" in row else ""
             lines.append(
                 f"| {row['epoch']} | {row['loss']:.4f} | {row['accuracy']:.2%} | {shown} |"
             )
-    lines += ["", f"Effective config: [{folder.config.name}]({folder.config.name}); every logged "]
-    lines[-1] += f"step: [{folder.log.name}]({folder.log.name}).\n"
+    lines += ["", f"Effective config: `{folder.config.name}`; every step: `{folder.log.name}`.", ""]
     write_whole(folder.report, "\n".join(lines))

@@ -1,8 +1,9 @@
 """The folder of a run: what it holds, and the rule that nothing in it is overwritten.
 
 ``config.toml`` (the effective config), ``log.jsonl`` (appended), ``checkpoints/``,
-``best.safetensors`` (so far), ``weights.safetensors`` (selected, at the end), ``evaluations.jsonl`` (appended), ``result.json`` (written once),
-``tensorboard/``, and for people ``curves.png`` and ``report.md``.
+``best.safetensors`` (so far), ``weights.safetensors`` (selected, at the end),
+``evaluations.jsonl`` (appended), ``result.json`` (written once), ``tensorboard/``, and for people
+``curves.png`` and ``report.md``.
 """
 
 from __future__ import annotations
