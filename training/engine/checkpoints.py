@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -83,8 +84,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     files = {}
     for stem, tensors in checkpoint.tensors.items():
         path = folder / f"{stem}.safetensors"
-        # Copies, because safetensors refuses tensors that share memory.
-        save_file({name: t.detach().cpu().clone() for name, t in tensors.items()}, path)
+        save_file(_storable(tensors), path)
         _flush(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
     state = {"step": checkpoint.step, "files": files, **checkpoint.state}
@@ -92,6 +92,14 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     path.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     _flush(path)
     _flush(folder)
+
+
+def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Packed copies: safetensors refuses tensors that share memory or have gaps."""
+    return {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
 
 
 def _flush(path: Path) -> None:
@@ -111,8 +119,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of a model, whole or not at all."""
     unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
     try:
-        weights = model.state_dict()
-        save_file({name: t.detach().cpu().clone() for name, t in weights.items()}, unfinished)
+        save_file(_storable(model.state_dict()), unfinished)
         _flush(unfinished)
         unfinished.replace(path)
     except (OSError, SafetensorError) as error:

@@ -54,12 +54,10 @@ def kill_when(folder: Path, event: str) -> None:
     "event",
     [
         "config.toml",
-        "log.jsonl",
         "checkpoints/.unfinished-*",
         "checkpoints/step-00000004",
         "checkpoints/.unfinished-*/model.safetensors",
         "best.safetensors",
-        "checkpoints/step-00000012",
         "checkpoints/step-00000016",
     ],
 )
@@ -80,7 +78,7 @@ def test_killed_and_resumed_equals_undisturbed(undisturbed, tmp_path, event):
 
 def test_killed_again_and_again(undisturbed, tmp_path):
     folder = tmp_path / "run"
-    for step in (4, 8, 12, 16):
+    for step in (4, 12):
         kill_when(folder, f"checkpoints/step-{step:08d}")
     train_apart(folder)
     assert_same_bits(weights(folder), weights(undisturbed))
