@@ -63,6 +63,14 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def train(session: nox.Session) -> None:
+    """Train on the embedded digits, a first run of a minute; arguments go to wefpe train."""
+    install_project(session)
+    arguments = session.posargs or ("digits", "--folder", "runs/digits", "--resume")
+    session.run("wefpe", "train", *arguments)
+
+
+@nox.session(default=False)
 def timm(session: nox.Session) -> None:
     """Test the models beside timm's and the adapter for it; arguments after -- go to pytest."""
     install_project(session, "test", "timm")

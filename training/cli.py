@@ -15,6 +15,9 @@ class Command(NamedTuple):
 
 # Modules by name: importing this file imports none of them, and nothing depends on them.
 COMMANDS = {
+    "train": Command("training.commands.train", "train a model from a config, resume, test once"),
+    "evaluate": Command("training.commands.evaluate", "evaluate a finished run again"),
+    "compare": Command("training.commands.compare", "encodings x seeds with paired statistics"),
     "verify": Command("verification.__main__", "measure every backend against the oracle"),
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
     "encodings": Command("training.list_encodings", "list the positional encodings"),

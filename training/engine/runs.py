@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from rich.console import Console
 from torch import nn
 
@@ -41,6 +41,7 @@ from training.engine.report import write_report
 from training.engine.run_folder import RunFolder, write_whole
 from training.engine.trainer import Position, Trainer
 
+_SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 SEARCH, FINAL = "search", "final"
 
 
@@ -62,7 +63,14 @@ def build_accelerator(experiment: Experiment) -> Accelerator:
         raise RunError("training.precision='fp16' needs a GPU; 'bf16' and 'no' also run on a CPU")
     if experiment.training.threads:
         torch.set_num_threads(experiment.training.threads)
-    return Accelerator(mixed_precision=experiment.training.precision, cpu=not has_gpu)
+    accelerator = Accelerator(mixed_precision=experiment.training.precision, cpu=not has_gpu)
+    if accelerator.distributed_type not in _SUPPORTED:
+        raise RunError(
+            f"{accelerator.distributed_type.value} is not supported: a checkpoint would hold one "
+            "process's share of the model. Launch with plain data parallelism (torchrun, or "
+            "accelerate launch without FSDP or DeepSpeed)"
+        )
+    return accelerator
 
 
 def open_folder(experiment: Experiment, path: Path, *, resume: bool) -> RunFolder:
