@@ -19,7 +19,7 @@ from training.augmentation import (
     Normalisation,
     RandomResizedCrop,
 )
-from training.augmentation.colour import coloured
+from training.augmentation.colour import coloured, hue_turned
 from training.augmentation.geometry import random_boxes, shifted_and_flipped, warped
 from training.augmentation.mixing import mixed
 from training.augmentation.occlusion import ERASE_RATIO, ERASE_SCALE, cut_out, erased
@@ -102,6 +102,7 @@ def test_a_shift_comes_before_the_flip():
     [
         ((0.08, 1.0), (0.75, 4 / 3), 1.0),
         ((0.8, 1.0), (0.9, 1.1), 1.5),
+        ((0.8, 1.0), (0.9, 1.1), 1 / 1.5),
         (ERASE_SCALE, ERASE_RATIO, 1.0),
     ],
 )
@@ -113,17 +114,20 @@ def test_boxes_have_the_areas_and_shapes_asked_for_and_lie_within(scale, ratio, 
     assert float((top + height).max()) <= 1 + tiny
     assert float((left + width).max()) <= 1 + tiny
     area, shape = height * width, aspect * width / height
-    fits = (area * aspect <= ratio[1]) & (area * ratio[0] <= aspect)  # else the image is the limit
-    assert float(fits.double().mean()) > 0.1
-    assert scale[0] - tiny <= float(area[fits].min())
+    assert scale[0] - tiny <= float(area.min())
     assert float(area.max()) <= scale[1] + tiny
-    assert ratio[0] * (1 - tiny) <= float(shape[fits].min())
-    assert float(shape[fits].max()) <= ratio[1] * (1 + tiny)
     # Uniform: a tenth of the areas in each tenth of the range.
-    tenth = ((area[fits] - scale[0]) / (scale[1] - scale[0]) * 10).clamp(0, 9).long()
-    if bool(fits.all()):
-        shares = torch.bincount(tenth, minlength=10) / len(tenth)
-        assert all(within(float(share), 0.1, len(tenth)) for share in shares)
+    tenth = ((area - scale[0]) / (scale[1] - scale[0]) * 10).clamp(0, 9).long()
+    shares = torch.bincount(tenth, minlength=10) / len(tenth)
+    assert all(within(float(share), 0.1, len(tenth)) for share in shares)
+    # As wide as asked for, but for boxes that fill the height or the width.
+    is_free = (height < 1 - tiny) & (width < 1 - tiny)
+    if aspect == 1.0:
+        assert float(is_free.double().mean()) > 0.5
+        assert ratio[0] * (1 - tiny) <= float(shape[is_free].min()) < ratio[0] * 1.01
+        assert ratio[1] / 1.01 < float(shape[is_free].max()) <= ratio[1] * (1 + tiny)
+    else:
+        assert not is_free.any()
 
 
 def gradient_image(count: int, size: int = 16) -> torch.Tensor:
@@ -188,9 +192,9 @@ def test_what_turns_in_is_black():
     result = warped(
         torch.ones(20, 3, 16, 16), (16, 16), AugmentationOptions(rotation=45), draws(20)
     )
-    assert set(result.unique().tolist()) <= {0.0, 1.0}
+    assert set(result.unique().tolist()) <= {0.0} | {1 + k * EPS / 2 for k in range(-4, 5)}
     assert (result[:, 0] == 0).flatten(1).any(dim=1).sum() > 10
-    assert (result[:, :, 8, 8] == 1).all()
+    assert (result[:, :, 8, 8] > 0).all()
 
 
 # --- Colours -----------------------------------------------------------------------------------
@@ -243,6 +247,17 @@ def test_hue_turns_the_circle_by_its_part():
     assert float(result[:, 1].max()) == pytest.approx(0.6, abs=0.01)
     assert float(result[:, 2].max()) == pytest.approx(0.6, abs=0.01)
     assert within(float((result[:, 1] > 0).double().mean()), 0.5, 2000)
+
+
+def test_hue_agrees_with_the_conversion_by_hsv():
+    from kornia.enhance import adjust_hue
+
+    images = torch.rand(20, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    images[:, :, 0] = images[:, :1, 0]  # some grey ones
+    images[:, 1, 1] = images[:, 0, 1]  # and two alike
+    sixths = torch.linspace(-3, 3, 20)
+    difference = hue_turned(images, sixths) - adjust_hue(images, sixths * math.pi / 3)
+    assert float(difference.abs().max()) < 64 * EPS
 
 
 def test_grey_images_are_the_share_asked_for():
@@ -372,7 +387,7 @@ def test_cutmix_areas_are_the_weights_of_the_targets():
             tall, wide = (places.max(dim=0).values - places.min(dim=0).values + 1).tolist()
             assert tall * wide == len(places)
         areas.add(area)
-    assert len(areas) > 30
+    assert len(areas) > 20
 
 
 def test_an_image_without_a_partner_stays_as_it_is():
@@ -419,10 +434,12 @@ def shares(options, count, **more) -> np.ndarray:
 def test_shares_follow_the_beta_distribution(alpha):
     from scipy import stats
 
-    drawn = shares(AugmentationOptions(mixup_alpha=alpha), 1500).astype(np.float64)
-    # Below the spacing of float32 near 1 the two ends are not told apart.
-    assert stats.kstest(drawn.clip(1e-6, 1 - 1e-6), stats.beta(alpha, alpha).cdf).pvalue > 0.001
-    assert stats.kstest(drawn, stats.beta(2 * alpha, 2 * alpha).cdf).pvalue < 0.001
+    drawn = shares(AugmentationOptions(mixup_alpha=alpha), 3000).astype(np.float64)
+    # Close to 0 a float32 is exact, close to 1 it is not: half of a symmetric law is enough.
+    low = drawn[drawn < 0.5]
+    assert within(len(low) / len(drawn), 0.5, len(drawn))
+    assert stats.kstest(low, lambda x: 2 * stats.beta(alpha, alpha).cdf(x)).pvalue > 0.001
+    assert stats.kstest(low, lambda x: 2 * stats.beta(2 * alpha, 2 * alpha).cdf(x)).pvalue < 0.001
 
 
 def test_warm_up_has_an_alpha_of_its_own():
