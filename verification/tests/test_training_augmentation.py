@@ -9,21 +9,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image, ImageEnhance
 
-from training.augmentation import (
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from PIL import Image, ImageEnhance  # noqa: E402
+
+from training.augmentation import (  # noqa: E402
     Augmentation,
     AugmentationOptions,
     Draws,
     Normalisation,
     RandomResizedCrop,
 )
-from training.augmentation.colour import coloured, hue_turned
-from training.augmentation.geometry import random_boxes, shifted_and_flipped, warped
-from training.augmentation.mixing import mixed
-from training.augmentation.occlusion import ERASE_RATIO, ERASE_SCALE, cut_out, erased
-from wefpe_core import InputError
+from training.augmentation.colour import coloured, hue_turned  # noqa: E402
+from training.augmentation.geometry import random_boxes, shifted_and_flipped, warped  # noqa: E402
+from training.augmentation.mixing import mixed  # noqa: E402
+from training.augmentation.occlusion import ERASE_RATIO, ERASE_SCALE, cut_out, erased  # noqa: E402
+from wefpe_core import InputError  # noqa: E402
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -7,16 +7,18 @@ import threading
 import time
 
 import pytest
-import torch
 
-from training.augmentation import (
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from training.augmentation import (  # noqa: E402
     Augmentation,
     AugmentationOptions,
     Normalisation,
     RandomResizedCrop,
 )
-from training.data import BatchPlan, MemorySource, TrainingFeed, evaluation_batches
-from wefpe_core import InputError
+from training.data import BatchPlan, MemorySource, TrainingFeed, evaluation_batches  # noqa: E402
+from wefpe_core import InputError  # noqa: E402
 
 CLASSES = 5
 EVERYTHING = AugmentationOptions(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from training.randomness import derived_seed, generator
-from wefpe_core import InputTypeError
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+
+from training.randomness import derived_seed, generator  # noqa: E402
+from wefpe_core import InputTypeError  # noqa: E402
 
 
 def test_a_seed_is_the_same_on_every_machine():

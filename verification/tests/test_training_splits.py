@@ -6,14 +6,16 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from training.data import DataError, DataOptions, open_data
-from training.data import splits as splits_module
-from training.data.stratified import stratified_choice
-from training.randomness import generator
-from verification.tests.data_archives import write_cifar100, write_class_folders, write_vtab
-from wefpe_core import InputError
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from training.data import DataError, DataOptions, open_data  # noqa: E402
+from training.data import splits as splits_module  # noqa: E402
+from training.data.stratified import stratified_choice  # noqa: E402
+from training.randomness import generator  # noqa: E402
+from verification.tests.data_archives import write_cifar100, write_class_folders, write_vtab  # noqa: E402
+from wefpe_core import InputError  # noqa: E402
 
 
 def images_of(source) -> list[bytes]:
