@@ -56,8 +56,8 @@ def coloured(images: Tensor, options: Any, draws: Draws) -> Tensor:
 def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
     """Hues moved by `sixths` (n,) of the circle; the largest and smallest of R, G, B stay.
 
-    The formula of HSV by hand: kornia's conversion there and back takes 5.3 ms for 64 images of
-    32 x 32, this MEASURED ms.
+    The formula of HSV by hand: kornia's conversion there and back takes 5.7 ms for 64 images of
+    32 x 32, this 1.8 ms.
     """
     red, green, blue = images.unbind(1)
     value, smallest = images.amax(1), images.amin(1)
