@@ -70,9 +70,9 @@ def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
     )
     places = torch.tensor([5.0, 3.0, 1.0], device=images.device, dtype=images.dtype)
     distance = (hue + sixths[:, None, None])[:, None] + places[:, None, None]
-    distance = distance.remainder_(6)
+    distance.remainder_(6)
     ramp = torch.minimum(distance, 4 - distance).clamp_(0, 1)
-    return value[:, None] - chroma[:, None] * ramp
+    return torch.sub(value[:, None], ramp.mul_(chroma[:, None]), out=ramp)
 
 
 def _kornia() -> tuple[Any, Any]:

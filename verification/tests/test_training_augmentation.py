@@ -46,6 +46,31 @@ def within(share: float, expected: float, count: int) -> bool:
     return abs(share - expected) <= 5 * math.sqrt(expected * (1 - expected) / count)
 
 
+# --- Draws -------------------------------------------------------------------------------------
+
+
+def test_every_purpose_of_every_batch_has_numbers_of_its_own():
+    some = [Draws(*numbers, size=6, places=slice(0, 6)) for numbers in ((0, 0, 0), (1, 0, 0))]
+    some += [draws(6, epoch=1), draws(6, batch=1), draws(6, epoch=1, batch=1)]
+    drawn = Counter()
+    for each in some:
+        for purpose in ("flip", "crop"):
+            drawn[tuple(each.uniform(purpose, 1)[0].tolist())] += 1
+            drawn[tuple(each.integers(purpose, 2**40).tolist())] += 1
+            drawn[each.of_the_batch(purpose).random()] += 1
+    assert len(drawn) == len(some) * 2 * 3
+
+
+def test_draws_are_cut_from_those_of_the_global_batch():
+    whole = draws(10)
+    for places in (slice(0, 4), slice(4, 10)):
+        part = Draws(0, 0, 0, size=10, places=places)
+        for got, expected in zip(part.uniform("x", 3), whole.uniform("x", 3), strict=True):
+            assert torch.equal(got, expected[places])
+        assert torch.equal(part.integers("x", 99), whole.integers("x", 99)[places])
+        assert part.of_the_batch("x").random() == whole.of_the_batch("x").random()
+
+
 # --- Places ------------------------------------------------------------------------------------
 
 

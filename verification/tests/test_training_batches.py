@@ -214,10 +214,6 @@ def test_global_random_numbers_are_neither_used_nor_changed():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_images_need_no_gradient_whatever_the_mode_of_the_caller():
-    assert not any(batch.images.requires_grad for batch in feed().epoch(0))
-
-
 # --- Threads -----------------------------------------------------------------------------------
 
 

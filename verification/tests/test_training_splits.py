@@ -91,6 +91,13 @@ def test_shares_are_off_by_less_than_one_image(count):
         assert abs(int((labels[chosen] == label).sum()) - size * count / 100) < 1
 
 
+def test_the_largest_remainders_are_rounded_up():
+    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 17 + [3] * 3)
+    for seed in range(5):  # shares 16.5, 9.9, 5.61 and 0.99
+        chosen, _ = stratified_choice(labels, 33, generator(seed))
+        assert torch.bincount(labels[chosen]).tolist() == [16, 10, 6, 1]
+
+
 def test_ties_of_the_shares_are_broken_by_chance():
     labels = torch.arange(10)
     single = {int(stratified_choice(labels, 1, generator(s))[0]) for s in range(100)}
