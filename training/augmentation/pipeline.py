@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from training.augmentation.colour import changes_colour, coloured
@@ -54,7 +53,6 @@ class Augmentation:
         """Whether targets are soft (n, classes) instead of labels (n,)."""
         return mixes(self.options)
 
-    @torch.no_grad()
     def __call__(self, images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         """Float images and targets of the uint8 images at the places of `draws`."""
         options = self.options

@@ -183,7 +183,6 @@ def evaluation_batches(
     device = torch.device(device)
     count = -(-len(source) // batch_size)
 
-    @torch.no_grad()
     def prepare(number: int) -> tuple[Tensor, Tensor]:
         batch = _stretch(len(source), number, count)
         places = _stretch(batch.stop - batch.start, rank, processes)

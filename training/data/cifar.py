@@ -148,12 +148,11 @@ def _read(place: Path, archive: CifarArchive, files: tuple[str, ...]) -> dict[st
                 content = packed.extractfile(member)
                 if file in files and content is not None:
                     contents[file] = content.read()
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except Exception as error:  # TarError, OSError, EOFError, zlib.error, ...
+        reason = str(error).partition("\n")[0].removesuffix(":")
         raise DataError(
-            f"{place} is not a readable archive (truncated or damaged): {error}"
+            f"{place} is not a readable archive of {archive.title} (truncated or damaged): {reason}"
         ) from error
-    except Exception as error:  # zlib.error and whatever else a damaged stream leads to
-        raise DataError(f"{place} is damaged: {type(error).__name__}: {error}") from error
     if expected - present:
         missing = sorted(expected - present)
         raise DataNotFoundError(

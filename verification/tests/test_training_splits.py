@@ -6,14 +6,16 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from training.data import DataError, DataOptions, open_data
-from training.data import splits as splits_module
-from training.data.stratified import stratified_choice
-from training.randomness import generator
-from verification.tests.data_archives import write_cifar100, write_class_folders, write_vtab
-from wefpe_core import InputError
+torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("PIL", reason="the training extra is not installed")
+
+from training.data import DataError, DataOptions, open_data  # noqa: E402
+from training.data import splits as splits_module  # noqa: E402
+from training.data.stratified import stratified_choice  # noqa: E402
+from training.randomness import generator  # noqa: E402
+from verification.tests.data_archives import write_cifar100, write_class_folders, write_vtab  # noqa: E402
+from wefpe_core import InputError  # noqa: E402
 
 
 def images_of(source) -> list[bytes]:
@@ -87,6 +89,13 @@ def test_shares_are_off_by_less_than_one_image(count):
     assert len(chosen) == count
     for label, size in ((0, 50), (1, 30), (7, 17), (9, 3)):
         assert abs(int((labels[chosen] == label).sum()) - size * count / 100) < 1
+
+
+def test_the_largest_remainders_are_rounded_up():
+    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 17 + [3] * 3)
+    for seed in range(5):  # shares 16.5, 9.9, 5.61 and 0.99
+        chosen, _ = stratified_choice(labels, 33, generator(seed))
+        assert torch.bincount(labels[chosen]).tolist() == [16, 10, 6, 1]
 
 
 def test_ties_of_the_shares_are_broken_by_chance():
