@@ -44,7 +44,7 @@ def verify(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def readme(session: nox.Session) -> None:
-    """Measure, check the claims, and write the tables of README.md and docs/claims.md."""
+    """Measure, check the claims, and write what README.md and docs show of the results."""
     install_project(session)
     session.run("python", "-m", "verification", *REPORT)
     session.run("python", "-m", "verification.claims", "--output", CLAIMS)
@@ -53,6 +53,7 @@ def readme(session: nox.Session) -> None:
         *(f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json"),
     )
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
+    session.run("wefpe", "encodings", "--draw", "docs/encodings")
 
 
 @nox.session(default=False)
