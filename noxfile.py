@@ -58,9 +58,16 @@ def readme(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Time the backends beside their peers; arguments go to the benchmark."""
+    """Time the backends beside their peers, then training steps with each encoding.
+
+    Arguments go to the first; after the word ``models`` to the second, and only that is run.
+    """
     install_project(session)
-    session.run("python", "-m", "verification.bench", *session.posargs)
+    words = session.posargs
+    if words[:1] != ["models"]:
+        session.run("python", "-m", "verification.bench", *words)
+    if not words or words[0] == "models":
+        session.run("python", "-m", "training.bench_models", *words[1:])
 
 
 @nox.session(default=False)

@@ -11,22 +11,12 @@ torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 
 def imported_timm():
-    """timm, or a skip; it imports torchvision, whose wheel does not load beside every torch.
-
-    The wheel then lacks two operators, which timm never calls: declaring them is enough.
-    """
+    """timm, or a skip."""
     if find_spec("timm") is None:
         pytest.skip("timm is not installed; `nox -s timm` has it", allow_module_level=True)
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        imported_timm.library = library  # the declarations live as long as it
-    import timm
+    from training.models.timm_import import import_timm
 
-    return timm
+    return import_timm()
 
 
 timm = imported_timm()
