@@ -195,11 +195,38 @@ def test_a_mask_of_the_caller_is_kept():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["weierstrass", "rope_axial", "weierstrass_green"])
+@pytest.mark.parametrize(
+    "name", ["weierstrass", "rope_axial", "weierstrass_green", "weierstrass_relative"]
+)
 def test_an_attached_model_compiles_without_a_graph_break(name):
     model = attach(foreign(), encoding_by(name))
     got = torch.compile(model, fullgraph=True, backend="aot_eager")(images(SQUARE))
     assert error_in_eps(got, model(images(SQUARE))) <= CEILINGS["logits"]
+
+
+def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
+    encoding = encoding_by("weierstrass_relative")
+    model = attach(foreign(), encoding).train()
+    calls = []
+    real = encoding.values
+    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def gradients():
+        calls.clear()
+        model.zero_grad()
+        model(images(SQUARE)).square().sum().backward()
+        return [p.grad for p in encoding.parameters()]
+
+    shared = gradients()
+    assert len(calls) == 1
+    encoding.bias(SQUARE, 0)
+    assert len(calls) == 2  # outside a pass nothing is kept
+    # With checkpointing a layer must do alike in both of its evaluations: nothing is shared.
+    model.set_grad_checkpointing()
+    apart = gradients()
+    assert len(calls) == 4
+    for got, want in zip(apart, shared, strict=True):
+        assert error_in_eps(got, want) <= CEILINGS["logits"]
 
 
 # --- What is refused -----------------------------------------------------------------------
