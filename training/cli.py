@@ -22,11 +22,12 @@ COMMANDS = {
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
     "encodings": Command("training.list_encodings", "list the positional encodings"),
     "bench": Command("verification.bench", "time the backends beside their peers"),
+    "bench-models": Command("training.bench_models", "time training steps with each encoding"),
 }
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {command.does}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<12} {command.does}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: wefpe COMMAND [options]", "", *lines, "", _HINT])
 
 
