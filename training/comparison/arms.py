@@ -69,6 +69,6 @@ def control_arms(base: Experiment) -> list[Arm]:
     encoding = build_position_encoding(reference)
     table = encoding.additive(encoding.size.grid)
     assert table is not None
-    scale = f"{float(table.detach().std()):.3g}"
+    scale = f"{float(table.detach().square().mean().sqrt()):.3g}"
     texts = [f"{name}:scale_match={scale}" for name in ("learned", "sincos2d")]
     return parse_arms([*texts, "weierstrass:function=powers"])

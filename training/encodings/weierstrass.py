@@ -72,6 +72,9 @@ class WeierstrassOptions:
     recipe: RecipeName | None = option(
         None, "the published script whose sum and constants authors takes; unset: vit"
     )
+    function: Literal["wp", "powers"] = option(
+        "wp", "wp and wp', or as a control w and w^2, w the place of the patch in a square"
+    )
     features: Literal[4, 2] = option(4, "Re and Im of wp and wp', or of wp alone (ablation 1)")
     learnable: bool = option(True, "learn the lattice and the compression (ablation 2: false)")
     g2: float | None = option(
@@ -138,6 +141,8 @@ class WeierstrassEncoding(AbstractEncoding):
         self.begins = begins = _begins(options)
         _check(options, begins)
         learned = learned_part(options.backend, options.learnable, options.lattice)
+        if options.function == "powers":  # which know no lattice
+            learned = "nothing"
         self.options = options
         self._listing = LISTINGS[options.recipe or "vit"]
         self._is_authors = options.fidelity == "authors"
@@ -203,6 +208,8 @@ class WeierstrassEncoding(AbstractEncoding):
     def values(self, grid: Grid) -> Values:
         """Re and Im of wp and wp' at the patches, float64, with gradients."""
         grid = checked_grid(grid)
+        if self.options.function == "powers":
+            return self._powers(grid)
         refuse_poles(grid, self.alpha_u, self.alpha_v)
         parameter = self.lattice_parameter
         if parameter is None:
@@ -212,6 +219,13 @@ class WeierstrassEncoding(AbstractEncoding):
         if parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         return learned_wp(self.frame(grid), parameter.half_periods(self.device))
+
+    def _powers(self, grid: Grid) -> Values:
+        """w and w^2 with Re w and Im w from -1 to 1, so scaled that tanh begins with them."""
+        u, v = patch_centres(grid, self.working_dtype, self.device)
+        x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
+        powers = (x, y, x * x - y * y, 2.0 * x * y)
+        return Values(*(power / self.begins.scale for power in powers))
 
     def _fixed_values(self, grid: Grid) -> Values:
         values = fixed_wp(self.options.backend, self.frame(grid), self.lattice())
@@ -259,6 +273,7 @@ def _check(options: WeierstrassOptions, begins: Start) -> None:
             f"the authors clamp scale to [{low:g}, {high:g}]: {begins.scale:g}"
         )
     for name, value, needed in (
+        ("function", options.function, "wp"),
         ("lattice", options.lattice, "rectangular"),
         ("start", options.start, "invariants"),
         ("backend", options.backend, "torch"),
