@@ -27,7 +27,8 @@ _HASH_DIGITS = 16
 
 def dump_toml(config: Experiment) -> str:
     """Every key of the experiment with its value; `load_config` of it gives an equal one."""
-    sections, values = {}, {}
+    sections: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in plain_table(config).items():
         (sections if isinstance(value, Mapping) else values)[name] = value
     parts = [_assignments(values)]
