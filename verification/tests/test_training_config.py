@@ -245,7 +245,7 @@ def test_a_file_in_the_working_directory_does_not_stand_in_for_a_shipped_config(
 ):
     (tmp_path / "digits.toml").write_text("[training]\nepochs = 1\n")
     monkeypatch.chdir(tmp_path)
-    assert load_config("digits").training.epochs == 20
+    assert load_config("digits").training.epochs == 30
     assert load_config("digits.toml").training.epochs == 1
 
 
@@ -272,7 +272,7 @@ def test_change_config_checks_again():
     assert (config.seed, config.position_encoding.name, config.training.epochs) == (
         3,
         "rope_axial",
-        20,
+        30,
     )
     with pytest.raises(ConfigError, match=r"model\.patch_size = 3"):
         change_config(config, ["model.patch_size=3"])
