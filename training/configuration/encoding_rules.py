@@ -51,16 +51,19 @@ def build_position_encoding(config: Experiment) -> AbstractEncoding:
     place, options = config.position_encoding, encoding_options(config)
     if place.scale_match is None:
         return _build(config, options)
+    # A learned table is scaled as it is, with its rows for prefix tokens: the distribution it is
+    # drawn from is cut at 2 whatever its deviation, so another deviation is another table.
+    is_learned = place.name == "learned"
     name = STRENGTHS[place.name]
     random_state = torch.get_rng_state()
-    unit = _build(config, {**options, name: 1.0})
+    unit = _build(config, options if is_learned else {**options, name: 1.0})
     with torch.no_grad():
         table = unit.additive(unit.size.grid)
         assert table is not None
         if table.is_meta:  # a model without numbers has no deviation
             return unit
         factor = place.scale_match / float(table.double().square().mean().sqrt())
-    if place.name == "learned":  # cutting the normal distribution makes initial_std inexact
+    if is_learned:
         with torch.no_grad():
             for parameter in unit.parameters():
                 parameter.mul_(factor)

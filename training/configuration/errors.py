@@ -23,12 +23,16 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         what = self.key
         if self.value is not NO_VALUE:
-            text = repr(self.value)
-            cut = text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
-            what += f" = {cut}"
+            what += f" = {shown(self.value)}"
         if self.source:
             what += f" ({self.source})" if what else self.source
         return f"{what}: {self.message}" if what else self.message
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 class ConfigError(WefpeError, ValueError):

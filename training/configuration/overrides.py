@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from training.configuration.errors import Problem
+from training.configuration.errors import Problem, shown
 from training.configuration.schema import Experiment, Section
 
 _FIRST = ["position_encoding", "name"]  # decides whether the options below it still count
@@ -24,7 +24,7 @@ def parse_overrides(overrides: Sequence[str]) -> tuple[list[Override], list[Prob
     for text in overrides:
         key, equals, written = text.partition("=")
         words = [word.strip() for word in key.split(".")]
-        source = f"override {text!r}"
+        source = f"override {shown(text)}"
         if not equals or not all(words):
             message = "an override is key=value, as in training.epochs=3"
             problems.append(Problem("", message, source=source))

@@ -32,15 +32,16 @@ _DHVT_PATCHES = (2, 4, 16)
 
 def check(config: Experiment) -> None:
     """Raise `RuleViolations` with everything that does not go together."""
+    of_model = list(_model(config))
     problems = [
         *_data(config),
-        *_model(config),
+        *of_model,
         *_training(config),
         *_augmentation(config),
         *_selection(config),
     ]
     # An encoding is built for the model: with an impossible model its complaint would be noise.
-    if not any(problem.key.startswith("model.") for problem in problems):
+    if not of_model:
         from training.configuration.encoding_rules import encoding_problems
 
         problems += encoding_problems(config)
