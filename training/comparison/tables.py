@@ -14,7 +14,7 @@ COLUMNS = (
     "seed",
     "test_accuracy",
     "validation_accuracy",
-    "best_epoch",
+    "selected_epoch",
     "epochs",
     "parameters",
     "training_seconds",

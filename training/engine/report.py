@@ -16,7 +16,7 @@ _SELECTION = (
 def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str, Any]) -> None:
     """Write ``report.md``: result, circumstances, the last epochs, where everything lies."""
     accuracy = result["validation_accuracy"]
-    found = "not used" if accuracy is None else f"{accuracy:.2%}, epoch {result['best_epoch']}"
+    found = "not used" if accuracy is None else f"{accuracy:.2%}, epoch {result['selected_epoch']}"
     where = result["circumstances"]
     options = experiment.position_encoding.options
     lines = [

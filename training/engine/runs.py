@@ -118,7 +118,7 @@ def run(
         return done
     position, trainer = Position(), None
     for part in parts(experiment, folder, splits):
-        epochs = position.best_epoch or part.epochs  # the last part follows the first
+        epochs = position.best_epoch or part.epochs  # the final part follows the search
         trainer = _trainer(experiment, part, splits.normalise, epochs, accelerator, console)
         _say(accelerator, console, f"{part.title}: {part.train.description}, {epochs} epochs")
         position = trainer.fit()
@@ -130,8 +130,8 @@ def run(
         "seed": experiment.seed,
         "encoding": experiment.position_encoding.name,
         "epochs": position.epoch,
-        "best_epoch": position.best_epoch or position.epoch,
-        "validation_accuracy": position.best_accuracy if position.best_epoch else None,
+        "selected_epoch": trainer.selected_epoch,
+        "validation_accuracy": trainer.selected_accuracy,
         "test_accuracy": scores.accuracy,
         "test_loss": scores.loss,
         "test_images": scores.images,
@@ -160,13 +160,12 @@ def parts(experiment: Experiment, folder: RunFolder, splits: Splits) -> Sequence
             "selection.by='validation' needs validation images: set data.validation above 0, or "
             "selection.by='last'"
         )
-    validation = splits.validation if by_validation else None
     if not experiment.selection.retrain_on_all:
-        return [Part("training", folder, splits.train, validation, epochs)]
+        return [Part("training", folder, splits.train, splits.validation, epochs)]
     if not by_validation:
         raise RunError("selection.retrain_on_all=true needs selection.by='validation'")
     return [
-        Part("search", folder.part(SEARCH), splits.train, validation, epochs),
+        Part("search", folder.part(SEARCH), splits.train, splits.validation, epochs),
         Part("final", folder.part(FINAL), splits.train_and_validation, None, epochs),
     ]
 

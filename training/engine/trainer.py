@@ -44,6 +44,7 @@ class Position:
     batch: int = 0  # finished ones of the present epoch
     best_epoch: int = 0
     best_accuracy: float = -1.0
+    last_accuracy: float | None = None  # on the validation images
     seconds: float = 0.0  # of training, over all parts of a run that was interrupted
 
 
@@ -59,7 +60,8 @@ class Trainer:
     feed
         The batches of the training set.
     validation
-        Evaluated after every epoch; None if nothing is to be selected.
+        Evaluated after every epoch, if there are any such images. Whether the best weights on
+        them or the last ones are chosen is ``selection.by`` of the config.
     folder
         Where logs and checkpoints go. Checkpoints found there are resumed from.
     epochs
@@ -96,6 +98,19 @@ class Trainer:
         self.first_bad_step = torch.full((), -1, dtype=torch.int64, device=accelerator.device)
 
     @property
+    def _selects(self) -> bool:
+        return self.validation is not None and self.experiment.selection.by == "validation"
+
+    @property
+    def selected_epoch(self) -> int:
+        return self.at.best_epoch if self._selects else self.at.epoch
+
+    @property
+    def selected_accuracy(self) -> float | None:
+        """Of the selected weights on the validation images, if there are any."""
+        return self.at.best_accuracy if self._selects else self.at.last_accuracy
+
+    @property
     def best_model(self) -> nn.Module:
         """The weights that are evaluated: the moving average, if there is one."""
         if self.average is None:
@@ -119,7 +134,7 @@ class Trainer:
                 self._end_epoch()
         finally:
             self._tell("finished")
-        if self.validation is not None and self.at.best_epoch < self.at.epoch:
+        if self._selects and self.at.best_epoch < self.at.epoch:
             self.best_model.load_state_dict(load_file(self.folder.best))
         return self.at
 
@@ -162,7 +177,9 @@ class Trainer:
                     logits.float(), part.targets, label_smoothing=options.label_smoothing
                 )
                 self.accelerator.backward(loss * (len(part.labels) / n))
-            self._note(loss, logits, part.labels)
+            # Of a mixture the class with the larger share is the right answer.
+            is_soft = part.targets.is_floating_point()
+            self._note(loss, logits, part.targets.argmax(dim=-1) if is_soft else part.labels)
         if options.clip_norm:
             self.accelerator.clip_grad_norm_(self.model.parameters(), options.clip_norm)
         self.optimizer.step()
@@ -193,17 +210,18 @@ class Trainer:
         if self.validation is not None:
             found = self.evaluate(self.validation)
             row["validation"] = _numbers(found)
+            self.at.last_accuracy = found.accuracy
             row["is_best"] = found.accuracy > self.at.best_accuracy
             if row["is_best"]:
                 self.at.best_epoch, self.at.best_accuracy = self.at.epoch, found.accuracy
-                if self.accelerator.is_main_process:
+                if self._selects and self.accelerator.is_main_process:
                     checkpoints.save_weights(self.best_model, self.folder.best)
         self._tell("logged", row)
         self._save()
 
     def _is_out_of_patience(self) -> bool:
         selection = self.experiment.selection
-        if not selection.patience or self.validation is None:
+        if not selection.patience or not self._selects:
             return False
         is_late = self.at.epoch >= selection.patience_from
         return is_late and self.at.epoch - self.at.best_epoch >= selection.patience

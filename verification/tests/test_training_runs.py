@@ -153,7 +153,7 @@ def test_patience_ends_a_run_that_does_not_learn(tmp_path):
         "selection.patience=2",
         "selection.patience_from=4",
     )
-    assert result["best_epoch"] == 1
+    assert result["selected_epoch"] == 1
     assert result["epochs"] == 4
 
 
