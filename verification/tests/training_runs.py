@@ -27,6 +27,7 @@ TINY = (
     "training.ema_decay=0.9",
     "training.threads=1",
     "schedule.warmup_epochs=1",
+    "selection.by=validation",
     "augmentation.mixup_alpha=0.3",
     "augmentation.mix_probability=0.6",
     "checkpoint.every_steps=4",
