@@ -44,7 +44,7 @@ def verify(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def readme(session: nox.Session) -> None:
-    """Measure, check the claims, and write the tables of README.md and docs/claims.md."""
+    """Measure, check the claims, and write what README.md and docs show of the results."""
     install_project(session)
     session.run("python", "-m", "verification", *REPORT)
     session.run("python", "-m", "verification.claims", "--output", CLAIMS)
@@ -53,13 +53,29 @@ def readme(session: nox.Session) -> None:
         *(f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json"),
     )
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
+    session.run("wefpe", "encodings", "--draw", "docs/encodings")
 
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Time the backends beside their peers; arguments go to the benchmark."""
+    """Time the backends beside their peers, then training steps with each encoding.
+
+    Arguments go to the first; after the word ``models`` to the second, and only that is run.
+    """
     install_project(session)
-    session.run("python", "-m", "verification.bench", *session.posargs)
+    words = session.posargs
+    if words[:1] != ["models"]:
+        session.run("python", "-m", "verification.bench", *words)
+    if not words or words[0] == "models":
+        session.run("python", "-m", "training.bench_models", *words[1:])
+
+
+@nox.session(default=False)
+def train(session: nox.Session) -> None:
+    """Train on the embedded digits, a first run of a minute; arguments go to wefpe train."""
+    install_project(session)
+    arguments = session.posargs or ("digits", "--folder", "runs/digits", "--resume")
+    session.run("wefpe", "train", *arguments)
 
 
 @nox.session(default=False)

@@ -15,15 +15,19 @@ class Command(NamedTuple):
 
 # Modules by name: importing this file imports none of them, and nothing depends on them.
 COMMANDS = {
+    "train": Command("training.commands.train", "train a model from a config, resume, test once"),
+    "evaluate": Command("training.commands.evaluate", "evaluate a finished run again"),
+    "compare": Command("training.commands.compare", "encodings x seeds with paired statistics"),
     "verify": Command("verification.__main__", "measure every backend against the oracle"),
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
     "encodings": Command("training.list_encodings", "list the positional encodings"),
     "bench": Command("verification.bench", "time the backends beside their peers"),
+    "bench-models": Command("training.bench_models", "time training steps with each encoding"),
 }
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {command.does}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<12} {command.does}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: wefpe COMMAND [options]", "", *lines, "", _HINT])
 
 

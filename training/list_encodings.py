@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -48,14 +49,28 @@ def details(known: EncodingDescription) -> list[str | Table]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="wefpe encodings", description=__doc__)
-    parser.add_argument("name", nargs="*", help="show this one with its options (default: all)")
-    wanted = parser.parse_args(arguments).name
-    names = available_encodings()
+    add = parser.add_argument
+    add("name", nargs="*", help="show this one with its options (default: all)")
+    add("--draw", type=Path, metavar="FOLDER", help="write a picture of each there, as NAME.png")
+    add("--resolution", action="store_true", help="measure what another grid does to the tables")
+    options = parser.parse_args(arguments)
+    wanted, names = options.name, available_encodings()
     unknown = [name for name in wanted if name not in names]
     if unknown:
         print(f"wefpe encodings: no {unknown[0]!r}; there are {', '.join(names)}", file=sys.stderr)
         return 2
     console = Console(width=None if sys.stdout.isatty() else 120)
+    if options.draw:
+        from training.draw_encodings import draw_encodings
+
+        for path in draw_encodings(options.draw, wanted):
+            print(path)
+        return 0
+    if options.resolution:
+        from training.resolution import resolution_table
+
+        console.print(resolution_table())
+        return 0
     if not wanted:
         console.print(overview([describe_encoding(name) for name in names]))
         console.print("wefpe encodings NAME shows formula, options and parameters.")

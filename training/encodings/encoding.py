@@ -17,6 +17,8 @@ from wefpe_core.errors import InputError
 
 Kind = Literal["none", "additive", "rotary", "bias"]
 T = TypeVar("T")
+# Not a dictionary: to hash a grid would make a compiler fix its size.
+PassTables = list[tuple[Hashable, Any]]
 
 
 class EncodingSize(NamedTuple):
@@ -68,7 +70,7 @@ class AbstractEncoding(nn.Module):
         # Tells where the module is and which dtype its tables get, also without any parameter.
         self.register_buffer("_like", torch.empty(0), persistent=False)
         self._tables = TableCache()
-        self._pass_tables: dict[Hashable, Any] | None = None
+        self._pass_tables: PassTables | None = None
 
     def additive(self, grid: Grid) -> Tensor | None:
         """What is added to the patch tokens, (height*width, dim); None if nothing is."""
@@ -106,18 +108,21 @@ class AbstractEncoding(nn.Module):
         }
 
     @contextmanager
-    def shared_pass(self) -> Iterator[None]:
+    def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
         """Within it, all layers share tables that depend on learned parameters.
 
         For the loop over the blocks in one forward pass: without it the elliptic functions of a
-        learned lattice are evaluated once per layer. Not with activation checkpointing, which
-        evaluates each block again on its own.
+        learned lattice are evaluated once per layer, and a compiler traces them as often. Not with
+        activation checkpointing, which evaluates each block again on its own.
+
+        A model that cannot put one statement around its blocks hands over the same list, empty
+        at the start of each forward pass, around each of them.
         """
-        self._pass_tables = {}
+        before, self._pass_tables = self._pass_tables, [] if tables is None else tables
         try:
             yield
         finally:
-            self._pass_tables = None
+            self._pass_tables = before
 
     def drop_tables(self) -> None:
         """Forget every table; needed only after writing to ``parameter.data``."""
@@ -154,20 +159,23 @@ class AbstractEncoding(nn.Module):
         """
         tensors = list(self.parameters()) if depends_on is None else list(depends_on)
         with without_autocast(self.device):
-            if torch.compiler.is_compiling():
-                return make()
             is_learned = any(t.requires_grad for t in tensors)
             changes = is_learned or depends_on is None
-            if not (is_learned and torch.is_grad_enabled()) and not (self.training and changes):
+            is_safe = not (is_learned and torch.is_grad_enabled())
+            is_safe = is_safe and not (self.training and changes)
+            if is_safe and not torch.compiler.is_compiling():  # a graph makes its own
                 where = (key, self.device, self.dtype)
                 table: T = self._tables.get(where, tensors, make)
                 return table
             if self._pass_tables is None:
                 return make()
-            if key not in self._pass_tables:
-                self._pass_tables[key] = make()
-            shared: T = self._pass_tables[key]
-            return shared
+            for known, shared in self._pass_tables:
+                if known == key:
+                    found: T = shared
+                    return found
+            made = make()
+            self._pass_tables.append((key, made))
+            return made
 
     def check_layer(self, layer: int) -> None:
         if not 0 <= layer < self.size.depth:

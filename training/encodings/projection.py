@@ -8,11 +8,12 @@ from torch import nn
 
 Projection = Literal["linear", "mlp"]
 
-# Of the published scripts.
-_MLP_DROPOUT = 0.05
+MLP_DROPOUT = 0.05  # of the published script for ViT
 
 
-def projection(kind: Projection, features: int, dim: int) -> nn.Sequential:
+def projection(
+    kind: Projection, features: int, dim: int, dropout: float = MLP_DROPOUT
+) -> nn.Sequential:
     """The paper's projections: linear and LayerNorm, or a hidden layer of half the width."""
     if kind == "linear":
         return nn.Sequential(nn.Linear(features, dim), nn.LayerNorm(dim))
@@ -21,7 +22,7 @@ def projection(kind: Projection, features: int, dim: int) -> nn.Sequential:
         nn.Linear(features, hidden),
         nn.LayerNorm(hidden),
         nn.GELU(),
-        nn.Dropout(_MLP_DROPOUT),
+        nn.Dropout(dropout),
         nn.Linear(hidden, dim),
         nn.LayerNorm(dim),
     )

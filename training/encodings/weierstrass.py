@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
@@ -24,9 +24,14 @@ from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_r
 from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import Grid, checked_grid, patch_centres, refuse_poles
 from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
-from training.encodings.literal import clamped_lattice_sum, listing_half_period
+from training.encodings.literal import (
+    LISTINGS,
+    RecipeName,
+    clamped_lattice_sum,
+    listing_half_period,
+)
 from training.encodings.options import option
-from training.encodings.projection import Projection, projection
+from training.encodings.projection import MLP_DROPOUT, Projection, projection
 from wefpe_core import Lattice
 
 Fidelity = Literal["corrected", "paper", "authors"]
@@ -39,6 +44,22 @@ _AUTHORS_SCALES = (0.002, 0.8)
 _CLASS_STD = 0.015
 
 
+class Start(NamedTuple):
+    """What the options left unset are."""
+
+    g2: float
+    g3: float
+    scale: float
+    projection: Projection
+    dropout: float
+
+
+_STARTS: dict[RecipeName, Start] = {
+    "vit": Start(1.0, 0.0, 0.15, "linear", MLP_DROPOUT),
+    "dhvt": Start(0.8, 0.2, 0.10, "mlp", 0.08),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class WeierstrassOptions:
     """Options of `weierstrass`."""
@@ -48,10 +69,20 @@ class WeierstrassOptions:
         "corrected: exact wp on the lattice that is learned; paper: the printed text (half-period "
         "2.622, 12x12 sum, clamps); authors: the published script (lattice fixed, exp, clamps)",
     )
+    recipe: RecipeName | None = option(
+        None, "the published script whose sum and constants authors takes; unset: vit"
+    )
+    function: Literal["wp", "powers"] = option(
+        "wp", "wp and wp', or as a control w and w^2, w the place of the patch in a square"
+    )
     features: Literal[4, 2] = option(4, "Re and Im of wp and wp', or of wp alone (ablation 1)")
     learnable: bool = option(True, "learn the lattice and the compression (ablation 2: false)")
-    g2: float = option(1.0, "invariant of the lattice at the start (ablation 3)")
-    g3: float = option(0.0, "invariant of the lattice at the start (ablation 3)")
+    g2: float | None = option(
+        None, "invariant of the lattice at the start (ablation 3); unset: 1 (dhvt 0.8)"
+    )
+    g3: float | None = option(
+        None, "invariant of the lattice at the start (ablation 3); unset: 0 (dhvt 0.2)"
+    )
     adaptive_strength: bool = option(True, "learn beta_pos (ablation 4: false, fixed at 1)")
     lattice: Literal["rectangular", "general"] = option(
         "rectangular",
@@ -70,11 +101,15 @@ class WeierstrassOptions:
     alpha_v: float | None = option(
         None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
     )
-    scale: float = option(0.15, "factor inside tanh at the start", above=0.0)
+    scale: float | None = option(
+        None, "factor inside tanh at the start; unset: 0.15 (dhvt 0.1)", above=0.0
+    )
     strength: float | None = option(
         None, "beta_pos at the start; unset: 0.8, or 1 if it is not adaptive", above=0.0
     )
-    projection: Projection = option("linear", "from the features to dim; both end in LayerNorm")
+    projection: Projection | None = option(
+        None, "from the features to dim, ending in LayerNorm; unset: linear (dhvt mlp)"
+    )
     class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
     backend: BackendName = option("torch", BACKEND_MEANING)
 
@@ -103,9 +138,13 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: WeierstrassOptions) -> None:
         super().__init__(size)
-        _check(options)
+        self.begins = begins = _begins(options)
+        _check(options, begins)
         learned = learned_part(options.backend, options.learnable, options.lattice)
+        if options.function == "powers":  # which know no lattice
+            learned = "nothing"
         self.options = options
+        self._listing = LISTINGS[options.recipe or "vit"]
         self._is_authors = options.fidelity == "authors"
         self.alpha_u = _ALPHA[options.fidelity] if options.alpha_u is None else options.alpha_u
         self.alpha_v = self.alpha_u if options.alpha_v is None else options.alpha_v
@@ -113,10 +152,10 @@ class WeierstrassEncoding(AbstractEncoding):
         self.lattice_parameter, self.alpha_learn = None, None
         if options.fidelity == "corrected":
             self.lattice_parameter = LatticeParameter(
-                _start(options), learned, options.tau_min, options.tau_max
+                _start(options, begins), learned, options.tau_min, options.tau_max
             )
         else:
-            self._omega1 = listing_half_period(options.g2, options.g3)
+            self._omega1 = listing_half_period(begins.g2, begins.g3)
             square = inverse_softplus(self._omega1)
             self._alpha_start = _AUTHORS_ALPHA_LEARN if self._is_authors else square
             if options.learnable:
@@ -124,13 +163,13 @@ class WeierstrassEncoding(AbstractEncoding):
         self.alpha_raw = None
         if options.learnable:
             inverse = math.log if self._is_authors else inverse_softplus
-            self.alpha_raw = nn.Parameter(torch.tensor(inverse(options.scale)))
+            self.alpha_raw = nn.Parameter(torch.tensor(inverse(begins.scale)))
         strength = options.strength or (0.8 if options.adaptive_strength else 1.0)
         self._strength = strength
         self.beta_pos = None
         if options.adaptive_strength:
             self.beta_pos = nn.Parameter(torch.full((1,), strength))
-        self.projection = projection(options.projection, options.features, size.dim)
+        self.projection = projection(begins.projection, options.features, size.dim, begins.dropout)
         self.class_encoding = (
             nn.Parameter(_CLASS_STD * torch.randn(1, size.dim)) if options.class_token else None
         )
@@ -169,15 +208,24 @@ class WeierstrassEncoding(AbstractEncoding):
     def values(self, grid: Grid) -> Values:
         """Re and Im of wp and wp' at the patches, float64, with gradients."""
         grid = checked_grid(grid)
+        if self.options.function == "powers":
+            return self._powers(grid)
         refuse_poles(grid, self.alpha_u, self.alpha_v)
         parameter = self.lattice_parameter
         if parameter is None:
             z = self.points(grid)
             height = self._omega1 if self._is_authors else self._stretch()
-            return clamped_lattice_sum(z.real, z.imag, self._omega1, height)
+            return clamped_lattice_sum(z.real, z.imag, self._omega1, height, self._listing)
         if parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         return learned_wp(self.frame(grid), parameter.half_periods(self.device))
+
+    def _powers(self, grid: Grid) -> Values:
+        """w and w^2 with Re w and Im w from -1 to 1, so scaled that tanh begins with them."""
+        u, v = patch_centres(grid, self.working_dtype, self.device)
+        x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
+        powers = (x, y, x * x - y * y, 2.0 * x * y)
+        return Values(*(power / self.begins.scale for power in powers))
 
     def _fixed_values(self, grid: Grid) -> Values:
         values = fixed_wp(self.options.backend, self.frame(grid), self.lattice())
@@ -190,7 +238,7 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def _scale(self) -> Tensor | float:
         if self.alpha_raw is None:
-            return self.options.scale
+            return self.begins.scale
         raw = self.alpha_raw.to(self.working_dtype)
         return torch.exp(raw).clamp(*_AUTHORS_SCALES) if self._is_authors else F.softplus(raw)
 
@@ -208,14 +256,24 @@ class WeierstrassEncoding(AbstractEncoding):
         return rows * (self._strength if self.beta_pos is None else self.beta_pos)
 
 
-def _check(options: WeierstrassOptions) -> None:
+def _begins(options: WeierstrassOptions) -> Start:
+    """The options with a value, and those of the recipe."""
+    if options.recipe is not None and options.fidelity != "authors":
+        raise EncodingOptionError("recipe is for fidelity='authors'")
+    given = {name: getattr(options, name) for name in ("g2", "g3", "scale", "projection")}
+    start = _STARTS[options.recipe or "vit"]
+    return start._replace(**{name: value for name, value in given.items() if value is not None})
+
+
+def _check(options: WeierstrassOptions, begins: Start) -> None:
     corrected = options.fidelity == "corrected"
     low, high = _AUTHORS_SCALES
-    if options.fidelity == "authors" and not low <= options.scale <= high:
+    if options.fidelity == "authors" and not low <= begins.scale <= high:
         raise EncodingOptionError(
-            f"the authors clamp scale to [{low:g}, {high:g}]: {options.scale:g}"
+            f"the authors clamp scale to [{low:g}, {high:g}]: {begins.scale:g}"
         )
     for name, value, needed in (
+        ("function", options.function, "wp"),
         ("lattice", options.lattice, "rectangular"),
         ("start", options.start, "invariants"),
         ("backend", options.backend, "torch"),
@@ -229,8 +287,8 @@ def _check(options: WeierstrassOptions) -> None:
             )
 
 
-def _start(options: WeierstrassOptions) -> Lattice:
-    lattice = Lattice.from_invariants(options.g2, options.g3)
+def _start(options: WeierstrassOptions, begins: Start) -> Lattice:
+    lattice = Lattice.from_invariants(begins.g2, begins.g3)
     if options.start == "square":
         return Lattice.rectangular(lattice.omega1.real, lattice.omega1.real)
     return lattice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from training.encodings import AbstractEncoding
+from training.encodings.encoding import PassTables
 from training.encodings.grid import Grid
 from training.models.position_hooks import bias_of_tokens, rotate_patches
 from wefpe_core import InputError
@@ -21,12 +23,14 @@ class AbstractAttachment:
     Everything is done by hooks of torch, so the code, the class and the parameter names of the
     model stay its own; only its learned table leaves its state dict, and the parameters of the
     encoding enter it under ``encoding.``. The grid is noted when the patches are embedded and
-    used by the layers of the same forward pass.
+    used by the layers of the same forward pass, which also share their tables until the last of
+    them is done, unless the model evaluates layers again for the gradient (checkpointing).
     """
 
     def __init__(self, model: nn.Module, encoding: AbstractEncoding) -> None:
         self.encoding = encoding
         self.grid: Grid | None = None
+        self.tables: PassTables | None = None  # what the layers of one pass share
         self.handles: list[RemovableHandle] = []
         self.model = model
 
@@ -49,6 +53,23 @@ class AbstractAttachment:
     ) -> None:
         self.handles.append(register(*arguments, **options))
 
+    def is_checkpointing(self) -> bool:
+        """Whether the model evaluates its layers again in the backward pass."""
+        raise NotImplementedError
+
+    def begin_pass(self, grid: Grid) -> None:
+        self.grid = grid
+        self.tables = None if self.is_checkpointing() else []
+
+    def end_pass(self, *_: object) -> None:
+        """A forward hook of the last layer."""
+        self.tables = None
+
+    def shared_tables(self) -> AbstractContextManager[None]:
+        if self.tables is None:
+            return nullcontext()
+        return self.encoding.shared_pass(self.tables)
+
     def noted_grid(self) -> Grid:
         if self.grid is None:
             raise InputError("attention was called before any image was embedded")
@@ -61,12 +82,14 @@ class AbstractAttachment:
         """
         nobody = tokens[:0]
         q, k = (tokens, nobody) if is_query else (nobody, tokens)
-        rotated = rotate_patches(q, k, self.encoding, self.noted_grid(), layer)
+        with self.shared_tables():
+            rotated = rotate_patches(q, k, self.encoding, self.noted_grid(), layer)
         return rotated[0] if is_query else rotated[1]
 
     def mask_with_bias(self, tokens: Tensor, layer: int, mask: Tensor | None) -> Tensor | None:
         """The attention mask of the call (additive or boolean) with the bias added."""
-        bias = bias_of_tokens(tokens, self.encoding, self.noted_grid(), layer)
+        with self.shared_tables():
+            bias = bias_of_tokens(tokens, self.encoding, self.noted_grid(), layer)
         if bias is None or mask is None:
             return mask if bias is None else bias[None]
         if mask.dtype == torch.bool:

@@ -8,7 +8,7 @@ rotated nor biased, and get what `prefix` says or nothing. They always come befo
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
@@ -36,11 +36,8 @@ def checked_encoding(
 
 
 def shared_tables(encoding: AbstractEncoding) -> AbstractContextManager[None]:
-    """Around the layers of one forward pass: tables of learned parameters are made once.
-
-    A compiler sees repeated work by itself.
-    """
-    return nullcontext() if torch.compiler.is_compiling() else encoding.shared_pass()
+    """Around the layers of one forward pass: tables of learned parameters are made once."""
+    return encoding.shared_pass()
 
 
 def add_position(

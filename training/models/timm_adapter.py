@@ -39,6 +39,10 @@ class TimmAttachment(AbstractAttachment):
             self.hook(
                 attention.register_forward_pre_hook, partial(self._bias, layer), with_kwargs=True
             )
+        self.hook(model.blocks[-1].register_forward_hook, self.end_pass)
+
+    def is_checkpointing(self) -> bool:
+        return bool(getattr(self.model, "grad_checkpointing", False))
 
     def restore(self) -> None:
         model: Any = self.model
@@ -61,7 +65,7 @@ class TimmAttachment(AbstractAttachment):
             raise InputError("patches must be square")
 
     def _note_grid(self, module: Any, arguments: tuple[Any, ...]) -> None:
-        self.grid = grid_of(arguments[0], module.patch_size[0])
+        self.begin_pass(grid_of(arguments[0], module.patch_size[0]))
 
     def _add_position(self, module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
         model: Any = self.model

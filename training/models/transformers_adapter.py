@@ -43,6 +43,11 @@ class TransformersAttachment(AbstractAttachment):
             self.hook(
                 attention.register_forward_pre_hook, partial(self._bias, layer), with_kwargs=True
             )
+        self.hook(model.layers[-1].register_forward_hook, self.end_pass)
+
+    def is_checkpointing(self) -> bool:
+        model: Any = self.model
+        return bool(getattr(model.layers[-1], "gradient_checkpointing", False))
 
     def restore(self) -> None:
         embeddings: Any = self.model.get_submodule("embeddings")
@@ -69,7 +74,7 @@ class TransformersAttachment(AbstractAttachment):
         self, module: Any, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         images, *others = arguments
-        self.grid = grid_of(images, module.patch_embeddings.patch_size[0])
+        self.begin_pass(grid_of(images, module.patch_embeddings.patch_size[0]))
         if others:
             options = {**options, "bool_masked_pos": others[0]}
         return (images,), {**options, _ASK: True}

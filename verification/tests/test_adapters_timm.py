@@ -11,22 +11,12 @@ torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 
 def imported_timm():
-    """timm, or a skip; it imports torchvision, whose wheel does not load beside every torch.
-
-    The wheel then lacks two operators, which timm never calls: declaring them is enough.
-    """
+    """timm, or a skip."""
     if find_spec("timm") is None:
         pytest.skip("timm is not installed; `nox -s timm` has it", allow_module_level=True)
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        imported_timm.library = library  # the declarations live as long as it
-    import timm
+    from training.models.timm_import import import_timm
 
-    return timm
+    return import_timm()
 
 
 timm = imported_timm()
@@ -205,11 +195,38 @@ def test_a_mask_of_the_caller_is_kept():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["weierstrass", "rope_axial", "weierstrass_green"])
+@pytest.mark.parametrize(
+    "name", ["weierstrass", "rope_axial", "weierstrass_green", "weierstrass_relative"]
+)
 def test_an_attached_model_compiles_without_a_graph_break(name):
     model = attach(foreign(), encoding_by(name))
     got = torch.compile(model, fullgraph=True, backend="aot_eager")(images(SQUARE))
     assert error_in_eps(got, model(images(SQUARE))) <= CEILINGS["logits"]
+
+
+def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
+    encoding = encoding_by("weierstrass_relative")
+    model = attach(foreign(), encoding).train()
+    calls = []
+    real = encoding.values
+    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def gradients():
+        calls.clear()
+        model.zero_grad()
+        model(images(SQUARE)).square().sum().backward()
+        return [p.grad for p in encoding.parameters()]
+
+    shared = gradients()
+    assert len(calls) == 1
+    encoding.bias(SQUARE, 0)
+    assert len(calls) == 2  # outside a pass nothing is kept
+    # With checkpointing a layer must do alike in both of its evaluations: nothing is shared.
+    model.set_grad_checkpointing()
+    apart = gradients()
+    assert len(calls) == 4
+    for got, want in zip(apart, shared, strict=True):
+        assert error_in_eps(got, want) <= CEILINGS["logits"]
 
 
 # --- What is refused -----------------------------------------------------------------------

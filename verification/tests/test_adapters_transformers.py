@@ -202,6 +202,31 @@ def test_gradients_reach_the_encoding(name):
     assert any(gradient.any() for gradient in gradients)
 
 
+def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
+    encoding = encoding_by("weierstrass_relative")
+    model = attach(foreign(), encoding).train()
+    calls = []
+    real = encoding.values
+    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def gradients():
+        calls.clear()
+        model.zero_grad()
+        features(model, images(SQUARE)).square().sum().backward()
+        return [p.grad for p in encoding.parameters()]
+
+    shared = gradients()
+    assert len(calls) == 1
+    encoding.bias(SQUARE, 0)
+    assert len(calls) == 2  # outside a pass nothing is kept
+    # With checkpointing a layer must do alike in both of its evaluations: nothing is shared.
+    model.gradient_checkpointing_enable()
+    apart = gradients()
+    assert len(calls) == 4
+    for got, want in zip(apart, shared, strict=True):
+        assert error_in_eps(got, want) <= CEILINGS["logits"]
+
+
 def test_masked_patches_keep_their_place():
     model = ViTModel(config(), use_mask_token=True).eval()
     attach(model, Double("additive"))

@@ -250,6 +250,8 @@ REFUSALS = [
     ),
     ("weierstrass", {"fidelity": "authors", "scale": 3.0}, EncodingOptionError, "clamp"),
     ("weierstrass", {"fidelity": "paper", "tau_min": 0.2}, EncodingOptionError, "corrected"),
+    ("weierstrass", {"recipe": "dhvt"}, EncodingOptionError, "authors"),
+    ("weierstrass", {"recipe": "swin", "fidelity": "authors"}, EncodingOptionError, "dhvt"),
     ("weierstrass", {"learnable": False, "lattice": "general"}, EncodingOptionError, "learnable"),
     (
         "weierstrass_green",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from training.encodings import build_encoding  # noqa: E402
 from training.encodings.lattice_parameter import LatticeParameter  # noqa: E402
-from training.encodings.literal import clamped_lattice_sum  # noqa: E402
+from training.encodings.literal import LISTINGS, clamped_lattice_sum  # noqa: E402
 from verification.tests.encoding_cases import CEILINGS, error_in_eps, small  # noqa: E402
 from wefpe_core import Lattice, get_backend  # noqa: E402
 
@@ -279,26 +279,34 @@ def test_two_features_are_the_first_two_of_four():
 # --- Fidelity ----------------------------------------------------------------------------------
 
 
-def listing(z, omega1, omega3):
+def listing(z, omega1, omega3, recipe="vit"):
     """The printed listing for one number, term by term, in Python's complex arithmetic."""
 
     def clamp(w, limit):
         return complex(min(max(w.real, -limit), limit), min(max(w.imag, -limit), limit))
 
-    if abs(z) < 15e-8:
-        return 500.0 + 0j, 500.0 + 0j
+    size, kept, near, at_pole, term_limit, value_limit = LISTING_NUMBERS[recipe]
+    if abs(z) < near:
+        return at_pole + 0j, at_pole + 0j
     points = [
         2 * m * omega1 + 2j * n * omega3
-        for m in range(-12, 13)
-        for n in range(-12, 13)
+        for m in range(-size, size + 1)
+        for n in range(-size, size + 1)
         if (m, n) != (0, 0)
     ]
     wp, dp = 1 / z**2, -2 / z**3
-    for w in sorted(points, key=abs):
-        if abs(z - w) > 15e-8:
-            wp += clamp(1 / (z - w) ** 2 - 1 / w**2, 5e3)
-            dp += clamp(-2 / (z - w) ** 3, 5e3)
-    return clamp(wp, 1e4), clamp(dp, 1e4)
+    for w in sorted(points, key=abs)[:kept]:
+        if abs(z - w) > near:
+            wp += clamp(1 / (z - w) ** 2 - 1 / w**2, term_limit)
+            dp += clamp(-2 / (z - w) ** 3, term_limit)
+    return clamp(wp, value_limit), clamp(dp, value_limit)
+
+
+# m and n up to, points kept, distance and value at the pole, clamps of terms and values.
+LISTING_NUMBERS = {
+    "vit": (12, 624, 15e-8, 500.0, 5e3, 1e4),
+    "dhvt": (8, 64, 20e-8, 100.0, 1e3, 5e3),
+}
 
 
 POINTS = [
@@ -325,6 +333,38 @@ def test_the_literal_sum_is_the_listing(omega3):
         scale = max(abs(wp), abs(dp), 1.0)
         want = [wp.real, wp.imag, dp.real, dp.imag]
         assert error_in_eps([float(x[n]) for x in got], want, torch.float64, scale) <= LITERAL
+
+
+def test_the_sum_of_the_dhvt_script_is_of_single_precision_over_64_points():
+    points = [0.3 + 0.2j, 0.8 + 0.6j, 0.03 + 0.02j, 0.01j, 1e-7, 0.0, 2.0 + 1e-3j]
+    z = torch.tensor(points, dtype=torch.complex128)
+    got = clamped_lattice_sum(z.real, z.imag, 1.0, 1.0, LISTINGS["dhvt"])
+    assert all(x.dtype == torch.float64 for x in got)
+    for n, point in enumerate(points):
+        wp, dp = listing(complex(point), 1.0, 1.0, "dhvt")
+        scale = max(abs(wp), abs(dp), 1.0)
+        want = [wp.real, wp.imag, dp.real, dp.imag]
+        error = error_in_eps([float(x[n]) for x in got], want, torch.float32, scale)
+        assert error <= CEILINGS["single"]["float32"]
+    # Half of the eight points at distance 2 sqrt(20) are in: the sum is not even.
+    plus, minus = (listing(w, 1.0, 1.0, "dhvt")[0] for w in (0.3 + 0.2j, -0.3 - 0.2j))
+    assert abs(plus - minus) > 1e-3
+
+
+def test_the_recipe_of_the_dhvt_script_brings_its_constants():
+    encoding = small("weierstrass", fidelity="authors", recipe="dhvt")
+    assert encoding.begins[:4] == (0.8, 0.2, 0.1, "mlp")
+    assert [m.p for m in encoding.modules() if isinstance(m, torch.nn.Dropout)] == [0.08]
+    assert complex(encoding.lattice().omega1) == 1.0  # the placeholder, whatever g2 and g3 are
+    assert round(float(encoding._scale().detach()), 7) == 0.1
+    z = encoding.points((2, 3)).detach()
+    want = [listing(complex(w), 1.0, 1.0, "dhvt")[0] for w in z]
+    got = encoding.values((2, 3))
+    error = error_in_eps(torch.complex(got[0], got[1]).detach(), np.array(want), torch.float32)
+    assert error <= CEILINGS["single"]["float32"]
+    mixed = small("weierstrass", fidelity="authors", recipe="dhvt", g3=0.0, projection="linear")
+    assert mixed.begins[:4] == (0.8, 0.0, 0.1, "linear")
+    assert complex(mixed.lattice().omega1) == GOLDEN_HALF_PERIOD
 
 
 def test_the_literal_sum_gives_known_numbers():

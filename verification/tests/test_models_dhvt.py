@@ -37,6 +37,14 @@ def test_the_published_variants_have_their_number_of_parameters(
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
 
 
+def test_the_published_script_with_wef_has_its_number_of_parameters():
+    options = {"fidelity": "authors", "recipe": "dhvt"}
+    model = build_dhvt(
+        encoding="weierstrass", encoding_options=options, patch_size=16, dim=224, num_classes=100
+    )
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == 8.234
+
+
 def test_parameter_names_of_a_block_are_the_published_ones():
     names = {k for k in micro(Double()).state_dict() if k.startswith("blocks.0.")}
     parts = "norm1 norm2 attn.qkv attn.proj attn.ht_proj attn.ht_norm mlp.conv1 mlp.conv2 mlp.conv3"

@@ -8,7 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
-from training.encodings import available_encodings, build_encoding  # noqa: E402
+from training.encodings import (  # noqa: E402
+    AbstractEncoding,
+    EncodingSize,
+    available_encodings,
+    build_encoding,
+)
 from training.models import VIT_SIZES, VisionTransformer, build_vit  # noqa: E402
 from training.models.layers import DropPath, attend, attention_weights  # noqa: E402
 from training.models.position_hooks import bias_of_tokens, rotate_patches  # noqa: E402
@@ -315,6 +320,39 @@ def test_a_step_compiles_without_a_graph_break(name):
     got = compiled(images((4, 4)))
     got.sum().backward()
     assert error_in_eps(got, model(images((4, 4)))) <= CEILINGS["logits"]
+
+
+class Waves(AbstractEncoding):
+    """A bias of one table that all layers share and that depends on what is learned."""
+
+    name, kind, summary, formula = "waves", "bias", "a test", "sin(p)"
+
+    def __init__(self, depth):
+        super().__init__(EncodingSize.checked(MICRO["dim"], depth, MICRO["num_heads"], (4, 4)))
+        self.p = torch.nn.Parameter(torch.tensor(0.3))
+
+    def bias(self, grid, layer):
+        n = grid[0] * grid[1]
+        return self.table(("waves", grid), lambda: torch.sin(self.p)).expand(2, n, n)
+
+
+def test_a_traced_pass_makes_what_the_layers_share_once_and_keeps_sizes_open():
+    encoding = Waves(depth=3)
+    model = VisionTransformer(encoding, **{**MICRO, "depth": 3})
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(sum(node.target is torch.sin for node in graph.graph.nodes))
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    for grid in ((4, 4), (5, 6), (6, 7), (7, 9), (9, 5)):
+        got, want = compiled(images(grid)), model(images(grid))
+        assert error_in_eps(got, want) <= CEILINGS["logits"]
+    assert set(graphs) == {1}
+    assert len(graphs) <= 3  # from the third size on, one graph for all
+    assert encoding._pass_tables is None
 
 
 # --- Errors --------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""``wefpe compare``: several encodings and seeds on one config, with paired statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from training.commands.running import run_command
+
+COMPARISONS = Path("comparisons")
+
+
+def compare(
+    config: Annotated[
+        str,
+        typer.Argument(help="The name of a shipped config, or a path to one.", metavar="CONFIG"),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Keys set otherwise in every run.", metavar="KEY=VALUE"),
+    ] = None,
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--encoding",
+            "-e",
+            help="An encoding, with options as in weierstrass:fidelity=paper,alpha=0.4; "
+            "repeat it for each. learned, sincos2d and weierstrass if not given.",
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2 or 0-4.")] = "0-2",
+    reference: Annotated[
+        str, typer.Option(help="The encoding the others are compared with; the first if not given.")
+    ] = "",
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="Add the controls of WEF-PE: learned and sincos2d at its scale, and the same "
+            "parameters on plain coordinates.",
+        ),
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where everything goes; comparisons/CONFIG if not given.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    table_only: Annotated[
+        bool, typer.Option("--table-only", help="Train nothing; summarise the finished runs.")
+    ] = False,
+) -> int:
+    """Train every encoding with every seed, and compare them seed by seed.
+
+    Runs that are finished are kept, so the command can be stopped and given again; a crash costs
+    the run it hit. The folder gets runs.csv (a line for each run), comparison.md and
+    comparison.png.
+    """
+    from training.comparison.arms import control_arms, parse_arms
+    from training.comparison.sweep import Sweep, parse_seeds
+    from training.configuration import load_config
+
+    base = load_config(config, overrides or ())
+    arms = parse_arms(encoding or ["learned", "sincos2d", "weierstrass"])
+    if controls:
+        arms += [arm for arm in control_arms(base) if arm not in arms]
+    sweep = Sweep(
+        base, arms, parse_seeds(seeds), folder or COMPARISONS / Path(config).stem, reference
+    )
+    if not table_only:
+        sweep.train(jobs=jobs, console=Console(stderr=True))
+    Console().print(Markdown(sweep.write_tables()))
+    return 0 if not sweep.unfinished() else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_command(compare, "compare", arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

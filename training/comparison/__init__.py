@@ -1,0 +1,1 @@
+"""Encodings side by side: the same config and seeds, paired differences, controls."""

@@ -1,0 +1,74 @@
+"""The arms of a comparison: one encoding with its options each, written as users type them.
+
+``weierstrass:fidelity=authors,alpha=0.4`` is an encoding with two options; ``scale_match=0.8`` is
+the one word that belongs to the position of the model rather than to the encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.configuration import Experiment, change_config
+from training.configuration.encoding_rules import build_position_encoding
+from training.encodings import available_encodings
+from wefpe_core.errors import InputError
+
+_SECTION = "position_encoding"
+_OF_THE_SECTION = ("scale_match", "backend")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One encoding of a comparison."""
+
+    label: str  # as typed
+    overrides: tuple[str, ...]  # what it changes in the config
+
+    @property
+    def folder_name(self) -> str:
+        kept = (c if c.isalnum() or c in "._-=" else "_" for c in self.label)
+        return "".join(kept)
+
+
+def parse_arm(text: str) -> Arm:
+    """An arm from ``name`` or ``name:option=value,option=value``."""
+    name, _, rest = text.strip().partition(":")
+    if name not in available_encodings():
+        known = ", ".join(available_encodings())
+        raise InputError(f"unknown encoding {name!r} in {text!r}; there are {known}")
+    # The config may bring options of another encoding: an arm starts from none.
+    overrides = [f"{_SECTION}.name={name}", f"{_SECTION}.options={{}}"]
+    for assignment in filter(None, rest.split(",")):
+        key, equals, value = (part.strip() for part in assignment.partition("="))
+        if not (key and equals and value):
+            raise InputError(f"{assignment!r} in {text!r} is not of the form option=value")
+        place = _SECTION if key in _OF_THE_SECTION else f"{_SECTION}.options"
+        overrides.append(f"{place}.{key}={value}")
+    return Arm(text.strip(), tuple(overrides))
+
+
+def parse_arms(texts: Sequence[str]) -> list[Arm]:
+    """The arms in order; naming one twice is a mistake."""
+    arms = [parse_arm(text) for text in texts]
+    labels = [arm.label for arm in arms]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"the encoding {label!r} is named twice")
+    return arms
+
+
+def control_arms(base: Experiment) -> list[Arm]:
+    """What WEF-PE has to beat, besides the others as they are.
+
+    Its table starts at a scale many times that of a learned one, which alone may matter: learned
+    and sincos2d at that scale. And it is a smooth function of the place with few parameters:
+    the same parameters on z and z^2 in the place of wp and wp'.
+    """
+    reference = change_config(base, parse_arm("weierstrass").overrides)
+    encoding = build_position_encoding(reference)
+    table = encoding.additive(encoding.size.grid)
+    assert table is not None
+    scale = f"{float(table.detach().square().mean().sqrt()):.3g}"
+    texts = [f"{name}:scale_match={scale}" for name in ("learned", "sincos2d")]
+    return parse_arms([*texts, "weierstrass:function=powers"])

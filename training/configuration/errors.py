@@ -1,0 +1,68 @@
+"""`ConfigError`: all that is wrong with a config, each thing with its key, value and file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from wefpe_core import WefpeError
+
+_LONGEST_VALUE = 80
+NO_VALUE = object()  # the key was not given, so there is no value to show
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong."""
+
+    key: str  # dotted, as in an override; "" if it is about the file
+    message: str
+    value: Any = NO_VALUE
+    source: str = ""  # the file or the override that said so
+
+    def __str__(self) -> str:
+        what = self.key
+        if self.value is not NO_VALUE:
+            what += f" = {shown(self.value)}"
+        if self.source:
+            what += f" ({self.source})" if what else self.source
+        return f"{what}: {self.message}" if what else self.message
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+class ConfigError(WefpeError, ValueError):
+    """An experiment cannot be what its config says; nothing was started.
+
+    Attributes
+    ----------
+    problems : tuple of Problem
+        Everything that was found, in the order of the config.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems]
+        if len(lines) == 1:
+            super().__init__(lines[0])
+        else:
+            listed = "\n".join(f"  - {line}" for line in lines)
+            super().__init__(f"{len(lines)} things are wrong with the config:\n{listed}")
+
+
+class RuleViolations(ValueError):  # noqa: N818 - not for users: pydantic wraps it, the loader unpacks
+    """Keys that are each valid and do not go together."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
+
+
+def nearest(word: str, known: Iterable[str], count: int = 1) -> str:
+    """The end of a message, "; did you mean ...?", or nothing if no known word is near."""
+    near = get_close_matches(word, list(known), n=count, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,235 @@
+"""CIFAR-10 and CIFAR-100 in the layout of the official archives, packed or unpacked."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from training.data.errors import DataError, DataNotFoundError
+from training.data.restricted_pickle import read_pickle
+from training.data.sources import MemorySource
+from wefpe_core import BackendUnavailableError
+
+_PIXELS = 3 * 32 * 32
+Labels = Literal["fine", "coarse"]
+
+
+@dataclass(frozen=True)
+class CifarArchive:
+    """What is published about one of the two archives."""
+
+    title: str
+    url: str
+    # As published; the MD5 sums on the authors' page are eb9058c3a382ffc7106e4002c42a8d85 (100)
+    # and c58f30108f718f92721af3b95e74349a (10).
+    sha256: str
+    folder: str
+    train_files: tuple[str, ...]
+    test_file: str
+    names_file: str
+    label_keys: dict[str, tuple[str, str]]  # our word: key of the labels, key of their names
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def archive_name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+CIFAR = {
+    "cifar100": CifarArchive(
+        title="CIFAR-100",
+        url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        folder="cifar-100-python",
+        train_files=("train",),
+        test_file="test",
+        names_file="meta",
+        label_keys={
+            "fine": ("fine_labels", "fine_label_names"),
+            "coarse": ("coarse_labels", "coarse_label_names"),
+        },
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+    ),
+    "cifar10": CifarArchive(
+        title="CIFAR-10",
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        folder="cifar-10-batches-py",
+        train_files=tuple(f"data_batch_{number}" for number in range(1, 6)),
+        test_file="test_batch",
+        names_file="batches.meta",
+        label_keys={"fine": ("labels", "label_names")},
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),
+    ),
+}
+
+
+def open_cifar(
+    name: str, path: Path | None, *, labels: Labels = "fine", download: bool = False
+) -> tuple[MemorySource, Callable[[], MemorySource]]:
+    """The training images, and a function that reads the test images when it is called.
+
+    Parameters
+    ----------
+    name : {"cifar100", "cifar10"}
+    path : Path or None
+        The unpacked folder, a folder that holds it or the .tar.gz, or the .tar.gz itself; None is
+        where downloads are kept.
+    labels : {"fine", "coarse"}
+        The 100 classes or the 20 groups of them; CIFAR-10 has only its ten ("fine").
+    download : bool
+        Fetch the archive if it is not there. A download must have the published checksum; a file
+        given by its path is judged by what is in it.
+    """
+    archive = CIFAR[name]
+    if labels not in archive.label_keys:
+        raise DataError(f"data.labels={labels!r}: {archive.title} has no {labels} labels")
+    place = _find(archive, path)
+    if place is None:
+        if not download:
+            raise DataNotFoundError(
+                f"no {archive.title} at {path or _download_folder()}: set data.path to the folder "
+                f"{archive.folder} or to {archive.archive_name}, or data.download=true to fetch it "
+                f"from {archive.url}"
+            )
+        place = _downloaded(archive, path)
+    files = _read(place, archive, (*archive.train_files, archive.names_file))
+    names = _class_names(files[archive.names_file], archive, labels, place)
+    train = _source(
+        [(file, files[file]) for file in archive.train_files], archive, labels, names, place
+    )
+
+    def open_test() -> MemorySource:
+        test = _read(place, archive, (archive.test_file,))
+        return _source(list(test.items()), archive, labels, names, place)
+
+    return train, open_test
+
+
+def _find(archive: CifarArchive, path: Path | None) -> Path | None:
+    """The unpacked folder or the packed file, or None if there is neither."""
+    root = path or _download_folder()
+    if root.is_file():
+        return root
+    candidates = (root, root / archive.folder, root / archive.archive_name)
+    for each in candidates:
+        if each.is_file() or (each / archive.names_file).exists():
+            return each
+    # A folder of that name without its list of classes is incomplete, not absent.
+    return root / archive.folder if (root / archive.folder).is_dir() else None
+
+
+def _read(place: Path, archive: CifarArchive, files: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The dictionaries of some files; of the others only that they are there."""
+    expected = {*archive.train_files, archive.test_file, archive.names_file}
+    if place.is_dir():
+        missing = sorted(file for file in expected if not (place / file).is_file())
+        if missing:
+            raise DataNotFoundError(f"{place} lacks {', '.join(missing)} of {archive.title}")
+        return {file: read_pickle((place / file).read_bytes(), str(place / file)) for file in files}
+    contents: dict[str, bytes] = {}
+    present = set()
+    try:
+        with tarfile.open(place) as packed:  # read in its order: going back would unpack it again
+            for member in packed:
+                folder, _, file = member.name.removeprefix("./").rpartition("/")
+                if folder != archive.folder or not member.isfile():
+                    continue
+                present.add(file)
+                content = packed.extractfile(member)
+                if file in files and content is not None:
+                    contents[file] = content.read()
+    except Exception as error:  # TarError, OSError, EOFError, zlib.error, ...
+        reason = str(error).partition("\n")[0].removesuffix(":")
+        raise DataError(
+            f"{place} is not a readable archive of {archive.title} (truncated or damaged): {reason}"
+        ) from error
+    if expected - present:
+        missing = sorted(expected - present)
+        raise DataNotFoundError(
+            f"{place} lacks {', '.join(f'{archive.folder}/{file}' for file in missing)}"
+        )
+    return {file: read_pickle(contents[file], f"{place}:{file}") for file in files}
+
+
+def _class_names(
+    record: dict[str, Any], archive: CifarArchive, labels: Labels, place: Path
+) -> tuple[str, ...]:
+    key = archive.label_keys[labels][1]
+    names = record.get(key)
+    if not isinstance(names, list) or not all(isinstance(name, (bytes, str)) for name in names):
+        raise DataError(f"{archive.names_file} of {place} has no list {key}: not {archive.title}")
+    return tuple(name.decode("latin1") if isinstance(name, bytes) else name for name in names)
+
+
+def _source(
+    files: list[tuple[str, dict[str, Any]]],
+    archive: CifarArchive,
+    labels: Labels,
+    names: tuple[str, ...],
+    place: Path,
+) -> MemorySource:
+    key = archive.label_keys[labels][0]
+    images, numbers = [], []
+    for file, record in files:
+        where = f"{file} of {place}"
+        pixels = record.get("data")
+        if not isinstance(pixels, Tensor) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+            shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            raise DataError(f"{where}: data must be rows of {_PIXELS} bytes, got {shape}")
+        of_file = record.get(key)
+        if not isinstance(of_file, list) or not all(type(each) is int for each in of_file):
+            raise DataError(f"{where} has no list {key}: not {archive.title}")
+        if len(of_file) != len(pixels):
+            raise DataError(f"{where}: {len(pixels)} images but {len(of_file)} {key}")
+        images.append(pixels.view(-1, 3, 32, 32))
+        numbers += of_file
+    description = f"{archive.title} ({', '.join(file for file, _ in files)}) in {place}"
+    try:
+        labels_tensor = torch.tensor(numbers, dtype=torch.int64)
+    except (OverflowError, RuntimeError) as error:
+        raise DataError(f"{description}: {key}: {error}") from error
+    pixels = images[0] if len(images) == 1 else torch.cat(images)
+    return MemorySource(pixels, labels_tensor, names, description)
+
+
+def _download_folder() -> Path:
+    return Path(_pooch().os_cache("wefpe"))
+
+
+def _downloaded(archive: CifarArchive, path: Path | None) -> Path:
+    folder, file_name = path or _download_folder(), archive.archive_name
+    if folder.suffix == ".gz":
+        folder, file_name = folder.parent, folder.name
+    try:
+        file = _pooch().retrieve(
+            archive.url,
+            known_hash=f"sha256:{archive.sha256}",
+            fname=file_name,
+            path=folder,
+            progressbar=False,
+        )
+    except Exception as error:  # offline, refused, full disk, another checksum: many kinds
+        raise DataError(
+            f"{archive.url} cannot be fetched: {type(error).__name__}: {error}"
+        ) from error
+    return Path(file)
+
+
+def _pooch() -> Any:
+    try:
+        import pooch
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "data sets are kept and fetched by pooch: pip install 'wefpe[training]'"
+        ) from error
+    return pooch

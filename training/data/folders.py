@@ -1,0 +1,174 @@
+"""Images in folders: one folder per class, or lists of files as in VTAB-1k."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+
+import torch
+
+from training.data.errors import DataError, DataNotFoundError
+from training.data.files import SUFFIXES, FileSource
+from training.data.sources import ImageSource, OpenedData
+
+Listing = list[tuple[Path, int]]
+
+
+# --- One folder per class --------------------------------------------------------------------
+
+
+def open_class_folders(path: Path, *, image_size: int | None = None) -> OpenedData:
+    """``train/CLASS/IMAGE``, ``test/CLASS/IMAGE`` and, if there is one, ``val/CLASS/IMAGE``.
+
+    The classes are the folders of train/ in alphabetical order. Files whose names do not end like
+    an image and names that begin with a dot are passed over.
+    """
+    _check_folder(path)
+    for part in ("train", "test"):
+        if not (path / part).is_dir():
+            raise DataNotFoundError(f"{path} has no folder {part}/ of class folders")
+    names = tuple(sorted(each.name for each in _visible(path / "train") if each.is_dir()))
+    if not names:
+        raise DataError(f"{path / 'train'} holds no class folders")
+    train = _class_listing(path / "train", names)
+    _check_every_class(train, names, path / "train")
+    validation = _class_listing(path / "val", names) if (path / "val").is_dir() else []
+    source = _source(train + validation, names, f"images of {path}", image_size)
+
+    def open_test() -> ImageSource:
+        test = _class_listing(path / "test", names)
+        return _source(test, names, f"test images of {path}", image_size)
+
+    return OpenedData(source, len(validation), open_test)
+
+
+def _class_listing(folder: Path, names: tuple[str, ...]) -> Listing:
+    listing: Listing = []
+    unknown = [each.name for each in _visible(folder) if each.is_dir() and each.name not in names]
+    if unknown:
+        raise DataError(
+            f"{folder} has classes that train/ has not: {', '.join(sorted(unknown)[:5])}"
+        )
+    for label, name in enumerate(names):
+        if (folder / name).is_dir():
+            images = [each for each in _visible(folder / name) if _is_image(each)]
+            listing += [(image, label) for image in images]
+    if not listing:
+        raise DataError(f"{folder} holds no images")
+    return listing
+
+
+def _check_every_class(listing: Listing, names: tuple[str, ...], folder: Path) -> None:
+    found = {label for _, label in listing}
+    empty = [name for label, name in enumerate(names) if label not in found]
+    if empty:
+        raise DataError(
+            f"no images in {', '.join(str(folder / name) for name in empty[:5])} "
+            f"(known endings: {' '.join(SUFFIXES)})"
+        )
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+# --- Lists of files, as in VTAB-1k -----------------------------------------------------------
+
+_TRAIN, _VALIDATION, _BOTH, _TEST = (
+    "train800.txt",
+    "val200.txt",
+    "train800val200.txt",
+    "test.txt",
+)
+
+
+def open_vtab(path: Path, *, image_size: int | None = None) -> OpenedData:
+    """The common folder format of VTAB-1k: lists of lines ``images/NAME LABEL``.
+
+    The names of the classes come from ``classes.json``, a list, if there is one. An image in two
+    lists that must not share any is an error.
+    """
+    _check_folder(path)
+    for name in (_TRAIN, _VALIDATION, _TEST):
+        if not (path / name).is_file():
+            raise DataNotFoundError(f"{path} lacks {name} of the VTAB folder format")
+    train, validation = _read_list(path, _TRAIN), _read_list(path, _VALIDATION)
+    _check_disjoint(train, validation, path, _TRAIN, _VALIDATION)
+    known = train + validation
+    if (path / _BOTH).is_file() and sorted(_read_list(path, _BOTH)) != sorted(known):
+        raise DataError(f"{path / _BOTH} is not {_TRAIN} and {_VALIDATION} together")
+    names = _vtab_names(path, max(label for _, label in known) + 1)
+    source = _source(known, names, f"images of {path}", image_size)
+
+    def open_test() -> ImageSource:
+        test = _read_list(path, _TEST)
+        _check_disjoint(known, test, path, f"{_TRAIN} or {_VALIDATION}", _TEST)
+        return _source(test, names, f"test images of {path}", image_size)
+
+    return OpenedData(source, len(validation), open_test)
+
+
+def _read_list(path: Path, name: str) -> Listing:
+    listing: Listing = []
+    for number, line in enumerate((path / name).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path / name}, line {number}"
+        file, _, label = line.strip().rpartition(" ")
+        if not file or not label.isdecimal():
+            raise DataError(f"{where}: expected 'images/NAME LABEL', got {line!r}")
+        relative = PurePosixPath(file.strip())
+        if relative.is_absolute() or ".." in relative.parts:
+            raise DataError(f"{where}: {file!r} leads out of the folder")
+        listing.append((path / relative, int(label)))
+    if not listing:
+        raise DataError(f"{path / name} lists no images")
+    if len({file for file, _ in listing}) != len(listing):
+        raise DataError(f"{path / name} lists an image twice")
+    return listing
+
+
+def _check_disjoint(one: Listing, other: Listing, path: Path, *names: str) -> None:
+    shared = sorted({str(file) for file, _ in one} & {str(file) for file, _ in other})
+    if shared:
+        raise DataError(
+            f"{path}: {len(shared)} images are in {names[0]} and in {names[1]}: {shared[0]}, ..."
+        )
+
+
+def _vtab_names(path: Path, count: int) -> tuple[str, ...]:
+    file = path / "classes.json"
+    if not file.is_file():
+        return tuple(str(label) for label in range(count))
+    try:
+        names = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} is not readable: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{file} must be a list of names")
+    return tuple(names)
+
+
+# --- Shared ----------------------------------------------------------------------------------
+
+
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise DataNotFoundError(f"data.path: {path} is not a folder")
+
+
+def _source(
+    listing: Listing, names: tuple[str, ...], description: str, image_size: int | None
+) -> ImageSource:
+    paths, labels = [path for path, _ in listing], [label for _, label in listing]
+    return FileSource(
+        paths,
+        torch.tensor(labels, dtype=torch.int64),
+        names,
+        description,
+        image_size=image_size,
+    ).loaded()

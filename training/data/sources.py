@@ -1,0 +1,126 @@
+"""What a set of labelled images is to the rest of the training layer, and the set in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training.data.errors import DataError
+
+
+class ImageSource(Protocol):
+    """A set of labelled images, all of one size.
+
+    ``fetch`` gives uint8 images (n, channels, height, width) on the CPU for any indices, in their
+    order and with repetitions; it may be called from another thread.
+    """
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def labels(self) -> Tensor: ...  # (N,) int64
+    @property
+    def channels(self) -> int: ...
+    @property
+    def size(self) -> tuple[int, int]: ...  # height, width of what fetch gives
+    @property
+    def description(self) -> str: ...
+    def __len__(self) -> int: ...
+    def fetch(self, indices: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class OpenedData:
+    """What a data set holds. Training and validation images are one source, validation last."""
+
+    source: ImageSource
+    validation_images: int  # 0: the data set has no validation images of its own
+    open_test: Callable[[], ImageSource]
+
+
+class MemorySource:
+    """Images held in memory as uint8: the fast path, a fetch is one gather."""
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, class_names: tuple[str, ...], description: str
+    ) -> None:
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise DataError(
+                f"{description}: images must be uint8 (N, channels, height, width), "
+                f"got {images.dtype} {tuple(images.shape)}"
+            )
+        self._images = images
+        self.labels = checked_labels(labels, len(images), class_names, description)
+        self.class_names = class_names
+        self.channels = images.shape[1]
+        self.size = (images.shape[2], images.shape[3])
+        self.description = description
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        return self._images.index_select(0, indices)
+
+    def shrunk_to(self, image_size: int) -> MemorySource:
+        """The same images at most so large; those already small enough stay as they are.
+
+        Made smaller once, here, with a filter against aliasing. Images are made larger on the
+        device, batch by batch: CIFAR at 224 pixels would be 7.5 GB.
+        """
+        if max(self.size) <= image_size:
+            return self
+        size = [image_size, image_size]
+        parts = [
+            functional.interpolate(part, size=size, mode="bilinear", antialias=True)
+            for part in self._images.split(1024)
+        ]
+        return MemorySource(torch.cat(parts), self.labels, self.class_names, self.description)
+
+
+class _Subset:
+    """Some images of another source, in the order of `indices`."""
+
+    def __init__(self, source: ImageSource, indices: Tensor) -> None:
+        self._source = source
+        self._indices = indices
+        self.labels = source.labels[indices]
+        self.class_names = source.class_names
+        self.channels = source.channels
+        self.size = source.size
+        self.description = f"{len(indices)} images of {source.description}"
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        return self._source.fetch(self._indices[indices])
+
+
+def subset(source: ImageSource, indices: Tensor) -> ImageSource:
+    """A view of the images of `source` at `indices`, in that order; nothing is copied."""
+    if indices.dtype != torch.int64 or indices.ndim != 1:
+        raise DataError(f"indices must be int64 (n,), got {indices.dtype} {tuple(indices.shape)}")
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(source):
+        raise DataError(f"indices outside of the {len(source)} images of {source.description}")
+    return _Subset(source, indices)
+
+
+def checked_labels(
+    labels: Tensor, count: int, class_names: tuple[str, ...], description: str
+) -> Tensor:
+    """The labels as int64, if there is one for every image and a name for every label."""
+    if labels.ndim != 1 or len(labels) != count:
+        raise DataError(f"{description}: {count} images but labels of shape {tuple(labels.shape)}")
+    labels = labels.to(torch.int64)
+    if count and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_names):
+        raise DataError(
+            f"{description}: labels from {int(labels.min())} to {int(labels.max())} "
+            f"for {len(class_names)} classes"
+        )
+    return labels

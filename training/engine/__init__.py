@@ -1,0 +1,1 @@
+"""The engine: one training loop, its optimiser, schedule, checkpoints, logs and evaluation."""

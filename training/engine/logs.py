@@ -1,0 +1,149 @@
+"""What a run writes down while it goes: lines of JSON, TensorBoard, and a display for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from training.engine.run_folder import RunFolder, append_line
+
+Row = Mapping[str, Any]
+
+
+class Listener(Protocol):
+    """Is told of every row that is logged."""
+
+    def started(self, total_steps: int, step: int) -> None: ...
+    def stepped(self, step: int) -> None: ...
+    def logged(self, row: Row) -> None: ...
+    def said(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+class JsonLines:
+    """``log.jsonl``: every row, appended."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.log
+
+    def started(self, total_steps: int, step: int) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def stepped(self, step: int) -> None:
+        pass
+
+    def logged(self, row: Row) -> None:
+        append_line(self._path, row)
+
+    def said(self, text: str) -> None:
+        pass
+
+    def finished(self) -> None:
+        pass
+
+
+class TensorBoard:
+    """The numbers of every row as curves; what a resumed run repeats is purged from them."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._writer: Any = None
+
+    def started(self, total_steps: int, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(self._folder.tensorboard), purge_step=step + 1)
+
+    def stepped(self, step: int) -> None:
+        pass
+
+    def logged(self, row: Row) -> None:
+        for name, value in flat_numbers(row):
+            if name not in ("step", "epoch"):
+                self._writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+
+    def said(self, text: str) -> None:
+        pass
+
+    def finished(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def flat_numbers(row: Row, prefix: str = "") -> list[tuple[str, float]]:
+    """The numbers of a nested row with their paths."""
+    found: list[tuple[str, float]] = []
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found += flat_numbers(value, f"{prefix}{name}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append((prefix + name, float(value)))
+    return found
+
+
+class Display:
+    """A progress bar on a terminal, and a line for each epoch everywhere."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}[/]"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._title = title
+        self._task: Any = None
+
+    def started(self, total_steps: int, step: int) -> None:
+        self._task = self._progress.add_task(
+            self._title, total=total_steps, completed=step, numbers=""
+        )
+        self._progress.start()
+
+    def stepped(self, step: int) -> None:
+        self._progress.update(self._task, completed=step)
+
+    def logged(self, row: Row) -> None:
+        if row["kind"] == "step":
+            self._progress.update(
+                self._task,
+                numbers=f"epoch {row['epoch']:.1f}  loss {row['loss']:.3f}  "
+                f"accuracy {row['accuracy']:.1%}  rate {row['rate']:.2g}  "
+                f"{row['images_per_second']:.0f} images/s",
+            )
+        else:
+            self._console.print(epoch_line(row), highlight=False)
+
+    def said(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def finished(self) -> None:
+        self._progress.stop()
+
+
+def epoch_line(row: Row) -> str:
+    """One epoch for people."""
+    text = (
+        f"epoch {row['epoch']:>4}  training loss {row['loss']:.3f}, accuracy {row['accuracy']:.1%}"
+    )
+    if "validation" in row:
+        text += f"  validation {row['validation']['accuracy']:.2%}"
+        text += " (best)" if row["is_best"] else ""
+    return f"{text}  {row['seconds']:.1f} s"

@@ -1,0 +1,59 @@
+"""Running sums of the loss and of the right answers, kept on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from training.encodings.precision import working_dtype
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean loss and share of right answers of some images."""
+
+    loss: float
+    accuracy: float
+    images: int
+
+
+class ScoreSums:
+    """Sums over images. Adding does not wait for the device; reading does.
+
+    `state` and `restore` carry them over a restart, so that the means logged after it are those
+    of a run that was never stopped.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._sums = self._zeros()
+
+    def _zeros(self) -> Tensor:
+        device = self._accelerator.device
+        return torch.zeros(3, dtype=working_dtype(device), device=device)
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Add images whose losses sum to `loss`."""
+        right = (logits.detach().argmax(dim=-1) == labels).sum()
+        parts = (loss.detach(), right, torch.full_like(right, len(labels)))
+        self._sums += torch.stack([part.to(self._sums.dtype) for part in parts])
+
+    def state(self) -> list[float]:
+        """The sums over all processes; every process must call this."""
+        return self._accelerator.reduce(self._sums.clone(), reduction="sum").tolist()
+
+    def restore(self, state: list[float]) -> None:
+        self._sums = self._zeros()
+        if self._accelerator.is_main_process:  # the sums of all are given to one
+            self._sums += torch.tensor(state, dtype=self._sums.dtype, device=self._sums.device)
+
+    def read(self) -> Scores:
+        """The means over all processes; every process must call this."""
+        loss, right, images = self.state()
+        return Scores(loss / max(images, 1), right / max(images, 1), int(images))
+
+    def reset(self) -> None:
+        self._sums = self._zeros()

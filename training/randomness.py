@@ -1,0 +1,41 @@
+"""One rule for everything random: a number is a function of a seed and of words that say what for.
+
+No generator is kept between two uses, so there is no state to save: whoever knows the seed of a
+run, the epoch and the number of a batch knows every number that was drawn for it, on any machine
+and for any number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from wefpe_core import InputTypeError
+
+_BITS = 63  # of a seed: what `torch.manual_seed` takes without a sign
+
+
+def derived_seed(seed: int, *words: str | int) -> int:
+    """A seed of its own for the purpose named by `words`: 63 bits of their SHA-256.
+
+    The words are kept apart and their types told apart: ("a", "bc"), ("ab", "c"), ("1",) and (1,)
+    give four different seeds.
+    """
+    parts = []
+    for word in (seed, *words):
+        if isinstance(word, bool) or not isinstance(word, (str, int)):
+            raise InputTypeError(f"a word of a seed is a string or an integer, got {word!r}")
+        text = str(word)
+        parts.append(f"{'s' if isinstance(word, str) else 'i'}{len(text)}:{text}")
+    digest = hashlib.sha256("".join(parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - _BITS)
+
+
+def generator(seed: int, *words: str | int) -> torch.Generator:
+    """A new generator on the CPU for the purpose named by `words`.
+
+    The Mersenne twister of torch reads the low 32 bits of its seed, so two purposes share their
+    numbers with probability 2^-32.
+    """
+    return torch.Generator().manual_seed(derived_seed(seed, *words))

@@ -1,0 +1,169 @@
+"""The comparison of encodings: arms, seeds, paired statistics, tables, and a sweep that goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("accelerate")
+
+from training.commands import compare as compare_command
+from training.comparison.arms import control_arms, parse_arm, parse_arms
+from training.comparison.statistics import bootstrap_interval, student_interval, summarise
+from training.comparison.sweep import Sweep, parse_seeds
+from training.comparison.tables import summary_markdown
+from training.configuration import change_config, load_config
+from training.configuration.encoding_rules import build_position_encoding
+from training.engine.errors import RunError
+from verification.tests.training_runs import TINY
+from wefpe_core.errors import InputError
+
+
+def test_an_arm_is_an_encoding_with_options():
+    arm = parse_arm("weierstrass:fidelity=authors,alpha_u=0.3")
+    config = change_config(load_config("digits"), arm.overrides)
+    assert config.position_encoding.name == "weierstrass"
+    assert config.position_encoding.options == {"fidelity": "authors", "alpha_u": 0.3}
+
+
+def test_an_arm_starts_from_no_options():
+    base = load_config("digits", ["position_encoding.options.alpha_u=0.3"])
+    config = change_config(base, parse_arm("learned:scale_match=0.5").overrides)
+    assert config.position_encoding.options == {}
+    assert config.position_encoding.scale_match == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("lerned", "lerned"), ("learned:x", "option=value"), ("learned:=3", "=3")]
+)
+def test_a_wrong_arm_is_named(text, said):
+    with pytest.raises(InputError, match=said):
+        parse_arm(text)
+
+
+def test_an_arm_counts_once():
+    with pytest.raises(InputError, match="twice"):
+        parse_arms(["learned", "none", "learned"])
+
+
+def test_the_controls_have_the_scale_and_the_parameters_of_the_encoding():
+    base = load_config("digits")
+    encodings = [
+        build_position_encoding(change_config(base, arm.overrides))
+        for arm in (parse_arm("weierstrass"), *control_arms(base))
+    ]
+    tables = [e.additive(e.size.grid).detach() for e in encodings]
+    scales = [float(table.square().mean().sqrt()) for table in tables]
+    np.testing.assert_allclose(scales[1:3], scales[0], rtol=0.01)
+    names = [{n: p.shape for n, p in e.named_parameters()} for e in (encodings[0], encodings[3])]
+    lattice = {"lattice_parameter.alpha_learn"}  # plain coordinates have none
+    assert names[0].keys() - names[1].keys() <= lattice
+    assert names[1].items() <= names[0].items()
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("0,1,2", (0, 1, 2)), ("0-3", (0, 1, 2, 3)), ("5, 7-8", (5, 7, 8))]
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,1", "0-2,2", "1-", "-1"])
+def test_wrong_seeds(text):
+    with pytest.raises(InputError, match="seed"):
+        parse_seeds(text)
+
+
+# --- Statistics ----------------------------------------------------------------------------
+
+DIFFERENCES = np.array([0.012, 0.004, 0.019, -0.003, 0.008])
+
+
+def test_the_student_interval_is_scipys():
+    want = stats.ttest_1samp(DIFFERENCES, 0.0).confidence_interval(0.95)
+    got = student_interval(DIFFERENCES)
+    np.testing.assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
+
+
+def test_the_bootstrap_interval_is_scipys_to_its_noise():
+    want = stats.bootstrap(
+        (DIFFERENCES,), np.mean, method="percentile", n_resamples=200_000, rng=1
+    ).confidence_interval
+    got = bootstrap_interval(DIFFERENCES)
+    np.testing.assert_allclose([got.low, got.high], [want.low, want.high], atol=3e-4)
+
+
+def test_differences_are_paired_by_seed():
+    # The seeds differ far more than the encodings; only pairing sees the difference.
+    base = {0: 0.30, 1: 0.50, 2: 0.70, 3: 0.60}
+    other = {3: 0.612, 2: 0.711, 1: 0.509, 0: 0.310, 9: 0.05}
+    first, second = summarise({"base": base, "other": other}, "base")
+    assert first.difference is None
+    assert second.difference == pytest.approx(np.mean([0.012, 0.011, 0.009, 0.010]))
+    assert second.student.excludes_zero
+    assert second.bootstrap.low > 0.008
+    assert second.seeds == (3, 2, 1, 0, 9)
+    assert "+1.05 *" in summary_markdown([first, second], "base")
+
+
+def test_one_seed_has_no_interval():
+    _, other = summarise({"base": {0: 0.5}, "other": {0: 0.6}}, "base")
+    assert other.difference == pytest.approx(0.1)
+    assert other.student is None
+    assert other.bootstrap is None
+
+
+def test_an_unknown_reference_is_named():
+    with pytest.raises(InputError, match="nobody"):
+        summarise({"a": {0: 0.5}}, "nobody")
+
+
+# --- A sweep -------------------------------------------------------------------------------
+
+SMALL = [*TINY, "training.epochs=1", "data.train_images=64", "checkpoint.every_steps=0"]
+
+
+def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    words = ["digits", *SMALL, "-e", "learned", "-e", "none", "--folder", str(folder)]
+    assert compare_command.main([*words, "--seeds", "0"]) == 0
+    finished = folder / "learned-seed0" / "result.json"
+    before = finished.stat().st_mtime_ns
+    # As a crash of the second run would leave it.
+    (folder / "none-seed0" / "result.json").unlink()
+    assert compare_command.main([*words, "--seeds", "0,1", "--jobs", "2"]) == 0
+    assert finished.stat().st_mtime_ns == before
+    with (folder / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["encoding"], row["seed"]) for row in rows] == [
+        ("learned", "0"),
+        ("none", "0"),
+        ("learned", "1"),
+        ("none", "1"),
+    ]
+    accuracy = json.loads(finished.read_text())["test_accuracy"]
+    assert float(rows[0]["test_accuracy"]) == accuracy
+    assert "`none` | 2 |" in (folder / "comparison.md").read_text()
+    assert (folder / "comparison.png").stat().st_size > 5000
+
+    capsys.readouterr()
+    changed = [*words, "optimizer.learning_rate=0.01", "--table-only"]
+    assert compare_command.main(changed) == 2
+    assert "another config" in capsys.readouterr().err
+
+
+def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
+    words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
+    assert compare_command.main(words) == 2
+    assert "alfa" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_sweep_without_the_reference_has_no_table(tmp_path):
+    sweep = Sweep(load_config("digits"), parse_arms(["none"]), (0,), tmp_path)
+    with pytest.raises(RunError, match="none"):
+        sweep.write_tables()

@@ -1,0 +1,29 @@
+"""Two processes that share a batch take the steps of one process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("accelerate")
+
+from training.engine.run_folder import training_rows
+from verification.tests.training_runs import train_apart, weights
+
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+# Without dropout: its masks are drawn by each process for its own images.
+PLAIN = ("model.dropout=0.0", "model.drop_path=0.0", "training.ema_decay=0.0")
+
+
+def test_two_gloo_processes_equal_one(tmp_path):
+    train_apart(tmp_path / "one", *PLAIN)
+    train_apart(tmp_path / "two", *PLAIN, launcher=TWO)
+    losses = [
+        [row["loss"] for row in training_rows(tmp_path / name / "log.jsonl")]
+        for name in ("one", "two")
+    ]
+    # Sums of float32 in another order, through 18 steps.
+    torch.testing.assert_close(*map(torch.tensor, losses), rtol=2e-4, atol=0)
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=0, atol=5e-4, msg=name)
