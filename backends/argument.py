@@ -47,8 +47,7 @@ def plus_multiples(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal, precision
         small, error = two_sum(small, term)
         tiny, error = two_sum(tiny, error)
         least = least + error
-    total, small = two_sum(total, small)
-    small, tiny = two_sum(small, tiny)
+    # The total may have cancelled to nothing, and the level below is then the total.
     total, small = two_sum(total, small)
     return total + (small + (tiny + least))
 
