@@ -15,6 +15,12 @@ nox.options.reuse_venv = "yes"
 REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
 CLAIMS = "build/claims"
 
+BENCHMARKS = {
+    "backends": "verification.bench",
+    "models": "training.bench_models",
+    "training": "training.bench_training",
+}
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -58,16 +64,17 @@ def readme(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Time the backends beside their peers, then training steps with each encoding.
+    """Time the backends, the models and the engine beside their peers.
 
-    Arguments go to the first; after the word ``models`` to the second, and only that is run.
+    All three, or one of them: ``nox -s bench -- models --repeat 5``.
     """
-    install_project(session)
-    words = session.posargs
-    if words[:1] != ["models"]:
-        session.run("python", "-m", "verification.bench", *words)
-    if not words or words[0] == "models":
-        session.run("python", "-m", "training.bench_models", *words[1:])
+    install_project(session, "timm")
+    name, *words = session.posargs or [None]
+    if name not in (None, *BENCHMARKS):
+        session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
+    for part, module in BENCHMARKS.items():
+        if name in (None, part):
+            session.run("python", "-m", module, *words)
 
 
 @nox.session(default=False)

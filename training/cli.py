@@ -21,13 +21,15 @@ COMMANDS = {
     "verify": Command("verification.__main__", "measure every backend against the oracle"),
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
     "encodings": Command("training.list_encodings", "list the positional encodings"),
+    "backends": Command("training.list_backends", "list the backends and whether they work here"),
     "bench": Command("verification.bench", "time the backends beside their peers"),
     "bench-models": Command("training.bench_models", "time training steps with each encoding"),
+    "bench-training": Command("training.bench_training", "time the engine beside a plain loop"),
 }
 
 
 def usage() -> str:
-    lines = [f"  {name:<12} {command.does}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<15} {command.does}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: wefpe COMMAND [options]", "", *lines, "", _HINT])
 
 
@@ -43,5 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = ", ".join(COMMANDS)
         print(f"wefpe: unknown command {words[0]!r}; there are {known}", file=sys.stderr)
         return 2
-    exit_code: int = import_module(COMMANDS[words[0]].module).main(words[1:])
+    try:
+        command = import_module(COMMANDS[words[0]].module)
+    except ModuleNotFoundError as error:
+        extra = "pip install 'wefpe[training,report]' brings all that commands need"
+        print(f"wefpe {words[0]}: {error.name} is not installed; {extra}", file=sys.stderr)
+        return 2
+    exit_code: int = command.main(words[1:])
     return exit_code

@@ -85,13 +85,30 @@ def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str])
         except SystemExit as exit_:
             code = exit_.code
         assert code == 0
-        assert "usage:" in capsys.readouterr().out
+        assert "usage:" in capsys.readouterr().out.lower()
     assert cli.main([]) == 2
     capsys.readouterr()
     assert cli.main(["prove"]) == 2
     streams = capsys.readouterr()
     assert "'prove'" in streams.err
     assert "verify" in streams.err
+
+
+def test_a_command_without_its_libraries_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "train", cli.Command("no_such_library.train", ""))
+    assert cli.main(["train", "digits"]) == 2
+    message = capsys.readouterr().err
+    assert "no_such_library" in message
+    assert "wefpe[training" in message
+
+
+def test_backends_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["backends"]) == 0
+    text = capsys.readouterr().out
+    for name in ("mpmath", "numpy", "torch", "flint"):
+        assert name in text
 
 
 def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
