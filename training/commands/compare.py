@@ -29,7 +29,7 @@ def compare(
         typer.Option(
             "--encoding",
             "-e",
-            help="An encoding, with options as in weierstrass:fidelity=paper,alpha=0.4; "
+            help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4; "
             "repeat it for each. learned, sincos2d and weierstrass if not given.",
         ),
     ] = None,

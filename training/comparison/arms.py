@@ -1,7 +1,8 @@
 """The arms of a comparison: one encoding with its options each, written as users type them.
 
-``weierstrass:fidelity=authors,alpha=0.4`` is an encoding with two options; ``scale_match=0.8`` is
-the one word that belongs to the position of the model rather than to the encoding.
+``weierstrass:fidelity=authors,alpha_u=0.4`` is an encoding with two options; ``scale_match`` and
+``backend`` belong to the section of the config rather than to the encoding. Options the config has
+for the same encoding stay; another encoding starts from its defaults.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ def parse_arm(text: str) -> Arm:
     if name not in available_encodings():
         known = ", ".join(available_encodings())
         raise InputError(f"unknown encoding {name!r} in {text!r}; there are {known}")
-    # The config may bring options of another encoding: an arm starts from none.
-    overrides = [f"{_SECTION}.name={name}", f"{_SECTION}.options={{}}"]
+    overrides = [f"{_SECTION}.name={name}"]
     for assignment in filter(None, rest.split(",")):
         key, equals, value = (part.strip() for part in assignment.partition("="))
         if not (key and equals and value):

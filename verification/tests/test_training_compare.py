@@ -25,13 +25,15 @@ from wefpe_core.errors import InputError
 
 def test_an_arm_is_an_encoding_with_options():
     arm = parse_arm("weierstrass:fidelity=authors,alpha_u=0.3")
-    config = change_config(load_config("digits"), arm.overrides)
+    config = change_config(load_config("cifar100_cpu"), arm.overrides)
     assert config.position_encoding.name == "weierstrass"
     assert config.position_encoding.options == {"fidelity": "authors", "alpha_u": 0.3}
 
 
-def test_an_arm_starts_from_no_options():
+def test_options_of_the_config_stay_with_its_encoding():
     base = load_config("digits", ["position_encoding.options.alpha_u=0.3"])
+    same = change_config(base, parse_arm("weierstrass:g3=0.2").overrides)
+    assert same.position_encoding.options == {"projection": "mlp", "alpha_u": 0.3, "g3": 0.2}
     config = change_config(base, parse_arm("learned:scale_match=0.5").overrides)
     assert config.position_encoding.options == {}
     assert config.position_encoding.scale_match == 0.5

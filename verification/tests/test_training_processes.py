@@ -8,16 +8,14 @@ import torch
 pytest.importorskip("accelerate")
 
 from training.engine.run_folder import training_rows
-from verification.tests.training_runs import train_apart, weights
+from verification.tests.training_runs import WITHOUT_DROPOUT, train_apart, weights
 
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-# Without dropout: its masks are drawn by each process for its own images.
-PLAIN = ("model.dropout=0.0", "model.drop_path=0.0", "training.ema_decay=0.0")
 
 
 def test_two_gloo_processes_equal_one(tmp_path):
-    train_apart(tmp_path / "one", *PLAIN)
-    train_apart(tmp_path / "two", *PLAIN, launcher=TWO)
+    train_apart(tmp_path / "one", *WITHOUT_DROPOUT)
+    train_apart(tmp_path / "two", *WITHOUT_DROPOUT, launcher=TWO)
     losses = [
         [row["loss"] for row in training_rows(tmp_path / name / "log.jsonl")]
         for name in ("one", "two")

@@ -20,7 +20,7 @@ from training.engine.errors import NonFiniteLossError, RunError
 from training.engine.reevaluation import evaluate_run
 from training.engine.run_folder import RunFolder, training_rows
 from training.engine.runs import run
-from verification.tests.training_runs import TINY
+from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
 
 QUIET = Console(quiet=True)
 SHORT = (*TINY, "training.epochs=2", "training.threads=0")
@@ -136,10 +136,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_its_batch(tmp_path):
 
 
 def test_accumulation_takes_the_same_steps(tmp_path):
-    plain = ("model.dropout=0.0", "model.drop_path=0.0", "training.ema_decay=0.0")
     losses = []
     for parts in (1, 4):
-        short_run(tmp_path / str(parts), *plain, f"training.accumulation={parts}")
+        short_run(tmp_path / str(parts), *WITHOUT_DROPOUT, f"training.accumulation={parts}")
         rows = training_rows(tmp_path / str(parts) / "log.jsonl")
         losses.append(torch.tensor([row["loss"] for row in rows]))
     torch.testing.assert_close(*losses, rtol=2e-4, atol=0)

@@ -34,6 +34,13 @@ TINY = (
     "logging.every_steps=3",
     "logging.tensorboard=false",
 )
+# Without dropout, whose masks depend on how a batch is divided.
+WITHOUT_DROPOUT = (
+    "model.dropout=0.0",
+    "model.drop_path=0.0",
+    "position_encoding.options.projection=linear",
+    "training.ema_decay=0.0",
+)
 
 
 def train_command(folder: Path, *overrides: str, launcher: Sequence[str] = ()) -> list[str]:
