@@ -24,6 +24,13 @@ tr.bad td { color: var(--bad); font-weight: 600; }
 figure { margin: 1.5rem 0; } .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
  figure svg { max-width: 100%; height: auto; background: #fff; }
 figcaption, .note { font-size: 0.9rem; opacity: 0.85; max-width: 60rem; }
+/* Sentences in cells: where the screen is narrow, each row becomes a card. */
+@media (max-width: 50rem) {
+  .prose thead { display: none; }
+  .prose tr { display: block; padding: 0.75rem 0; border-bottom: 2px solid var(--line); }
+  .prose td { display: block; border: 0; padding: 0.1rem 0; }
+  .prose td::before { content: attr(data-heading) ": "; font-weight: 600; }
+}
 """
 
 
@@ -49,22 +56,27 @@ def html_table(
     headings: Sequence[str],
     rows: Iterable[Sequence[str]],
     marks: Sequence[str] | None = None,
+    *,
+    prose: bool = False,
 ) -> str:
-    """Cells are plain text. `marks` holds a class for each row: good, bad, warn or nothing."""
+    """Cells are plain text. `marks` holds a class for each row: good, bad, warn or nothing.
+
+    A table of sentences (`prose`) becomes a list of cards on a narrow screen.
+    """
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     lines = []
     for i, row in enumerate(rows):
         mark = f' class="{marks[i]}"' if marks and marks[i] else ""
-        lines.append(f"<tr{mark}>{''.join(map(_cell, row))}</tr>")
+        lines.append(f"<tr{mark}>{''.join(map(_cell, row, headings))}</tr>")
     return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n'
+        f'<div class="wide{" prose" if prose else ""}"><table><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{chr(10).join(lines)}</tbody></table></div>"
     )
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, heading: str) -> str:
     kind = "number" if _is_number(text) else "code" if "fromhex" in text else "text"
-    return f'<td class="{kind}">{escape(text)}</td>'
+    return f'<td class="{kind}" data-heading="{escape(heading)}">{escape(text)}</td>'
 
 
 def _is_number(text: str) -> bool:

@@ -117,7 +117,7 @@ def as_markdown(outcomes: Sequence[Outcome]) -> str:
 
 def as_html(outcomes: Sequence[Outcome]) -> str:
     marks = [_MARKS.get(o.finding.verdict, "") if o.finding else "bad" for o in outcomes]
-    sections = [Section("Verdicts", html_table(_HEADINGS, _rows(outcomes), marks))]
+    sections = [Section("Verdicts", html_table(_HEADINGS, _rows(outcomes), marks, prose=True))]
     sections += [
         Section(
             f"Figures of {o.claim.id}",
