@@ -37,7 +37,7 @@ def train(
         bool, typer.Option("--list", help="List the shipped configs and stop.")
     ] = False,
 ) -> int:
-    """Train a model, select on validation images, test once.
+    """Train a model, choose its weights without the test set, test once.
 
     The run's folder gets the effective config, checkpoints, a log, curves and a report. The same
     command runs on one CPU or GPU, and on many: accelerate launch -m training.commands.train ...

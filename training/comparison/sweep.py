@@ -29,6 +29,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise InputError(f"seeds must be numbers as in 0,1,2 or 0-4, got {text!r}")
+        if int(last or first) < int(first):
+            raise InputError(f"a range of seeds goes upwards, got {part.strip()!r}")
         seeds += range(int(first), int(last or first) + 1)
     if len(set(seeds)) < len(seeds) or not seeds:
         raise InputError(f"every seed counts once, got {text!r}")
@@ -77,6 +79,8 @@ class Sweep:
             for seed in self.seeds
             for arm in self.arms
         ]
+        if RunFolder(self.path).config.exists():
+            raise RunError(f"{self.path} is the folder of a single run; choose another --folder")
         for each in self.planned:
             self._check_folder(each)
 

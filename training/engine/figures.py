@@ -66,9 +66,11 @@ def _draw_accuracy(panel: Any, epochs: list[dict[str, Any]]) -> None:
     if "validation" in epochs[0]:
         found = [100.0 * row["validation"]["accuracy"] for row in epochs]
         panel.plot(numbers, found, color=_VALIDATION, label="validation")
-        best = max(range(len(found)), key=found.__getitem__)  # the first, as selected
+        # The epoch whose weights were kept: the last one called best, or the last of all.
+        best = max((i for i, row in enumerate(epochs) if row["is_best"]), default=len(found) - 1)
         panel.plot(numbers[best], found[best], "o", color=_VALIDATION)
         panel.annotate(f"{found[best]:.1f}", (numbers[best], found[best]), ha="right", va="bottom")
+        panel.margins(y=0.12)
     panel.set(title="accuracy in % (training: augmented images)")
     panel.legend()
 

@@ -129,7 +129,7 @@ class Display:
                 f"{row['images_per_second']:.0f} images/s",
             )
         else:
-            self._console.print(epoch_line(row), highlight=False)
+            self._console.print(epoch_line(row), highlight=False, soft_wrap=True)
 
     def said(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)

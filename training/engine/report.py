@@ -8,9 +8,11 @@ from typing import Any
 from training.configuration import Experiment
 from training.engine.run_folder import RunFolder, training_rows, write_whole
 
-_SELECTION = (
-    "The weights were selected without the test set, which was opened once, after everything else."
-)
+_SELECTION = {
+    "validation": "The weights are those that did best on images held out of training.",
+    "last": "The weights are those of the last epoch.",
+}
+_TEST = "The test set was opened once, after everything else."
 
 
 def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str, Any]) -> None:
@@ -34,7 +36,7 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
         f"| device | {where['device']} |",
         f"| processes, threads | {where['processes']}, {where['threads']} |",
         "",
-        _SELECTION,
+        f"{_SELECTION[experiment.selection.by]} {_TEST}",
         "",
         "![curves](curves.png)",
         "",

@@ -211,8 +211,9 @@ class Trainer:
             found = self.evaluate(self.validation)
             row["validation"] = _numbers(found)
             self.at.last_accuracy = found.accuracy
-            row["is_best"] = found.accuracy > self.at.best_accuracy
-            if row["is_best"]:
+            is_best = found.accuracy > self.at.best_accuracy
+            row["is_best"] = is_best and self._selects  # of what is going to be selected
+            if is_best:
                 self.at.best_epoch, self.at.best_accuracy = self.at.epoch, found.accuracy
                 if self._selects and self.accelerator.is_main_process:
                     checkpoints.save_weights(self.best_model, self.folder.best)

@@ -74,6 +74,17 @@ def test_seeds(text, seeds):
     assert parse_seeds(text) == seeds
 
 
+def test_a_range_of_seeds_goes_upwards():
+    with pytest.raises(InputError, match="upwards, got '4-0'"):
+        parse_seeds("1,4-0")
+
+
+def test_a_comparison_is_not_put_into_the_folder_of_a_run(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(RunError, match="single run"):
+        Sweep(load_config("digits"), parse_arms(["none"]), (0,), tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "a", "1,1", "0-2,2", "1-", "-1"])
 def test_wrong_seeds(text):
     with pytest.raises(InputError, match="seed"):
