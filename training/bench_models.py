@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from training.encodings import AbstractEncoding
 from training.models import VIT_SIZES, VisionTransformer, build_vit
 from training.models.position_hooks import shared_tables
-from training.models.timm_import import import_timm
+from training.models.timm_import import timm_vit
 
 SEED = 20250826
 NUM_CLASSES = 1000
@@ -121,15 +121,7 @@ def model_of(entry: Entry, size: str, device: str) -> nn.Module:
             size, encoding=entry.encoding, encoding_options=entry.options, num_classes=NUM_CLASSES
         )
     else:
-        shape = VIT_SIZES[size]
-        model = import_timm().models.vision_transformer.VisionTransformer(
-            img_size=shape["image_size"],
-            patch_size=shape["patch_size"],
-            embed_dim=shape["dim"],
-            depth=shape["depth"],
-            num_heads=shape["num_heads"],
-            num_classes=NUM_CLASSES,
-        )
+        model = timm_vit(size, NUM_CLASSES)
     return model.to(device).train()
 
 

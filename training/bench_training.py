@@ -25,8 +25,7 @@ from training.data import BatchPlan, MemorySource, TrainingFeed
 from training.engine.run_folder import RunFolder
 from training.engine.runs import build_accelerator
 from training.engine.trainer import Trainer
-from training.models import VIT_SIZES
-from training.models.timm_import import import_timm
+from training.models.timm_import import timm_vit
 
 CLASSES = 100
 AT_LEAST = 1.0  # the engine's speed over that of timm's model in a plain loop
@@ -82,15 +81,7 @@ def engine_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
 
 def timm_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
     """Seconds a step of timm's model takes in the loop anybody would write."""
-    shape = VIT_SIZES["micro"]
-    model: nn.Module = import_timm().models.vision_transformer.VisionTransformer(
-        img_size=32,
-        patch_size=shape["patch_size"],
-        embed_dim=shape["dim"],
-        depth=shape["depth"],
-        num_heads=shape["num_heads"],
-        num_classes=CLASSES,
-    )
+    model = timm_vit("micro", CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     clip_norm = experiment.training.clip_norm
     began = time.perf_counter()

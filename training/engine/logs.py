@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -20,30 +20,17 @@ from training.engine.run_folder import RunFolder, append_line
 Row = Mapping[str, Any]
 
 
-class Listener(Protocol):
-    """Is told of every row that is logged."""
-
-    def started(self, total_steps: int, step: int) -> None: ...
-    def stepped(self, step: int) -> None: ...
-    def logged(self, row: Row) -> None: ...
-    def said(self, text: str) -> None: ...
-    def finished(self) -> None: ...
-
-
-class JsonLines:
-    """``log.jsonl``: every row, appended."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._path = folder.log
+class Listener:
+    """Is told what happens in a run, and does nothing about it unless a subclass does."""
 
     def started(self, total_steps: int, step: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        pass
 
     def stepped(self, step: int) -> None:
         pass
 
     def logged(self, row: Row) -> None:
-        append_line(self._path, row)
+        pass
 
     def said(self, text: str) -> None:
         pass
@@ -52,7 +39,20 @@ class JsonLines:
         pass
 
 
-class TensorBoard:
+class JsonLines(Listener):
+    """``log.jsonl``: every row, appended."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.log
+
+    def started(self, total_steps: int, step: int) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def logged(self, row: Row) -> None:
+        append_line(self._path, row)
+
+
+class TensorBoard(Listener):
     """The numbers of every row as curves; what a resumed run repeats is purged from them."""
 
     def __init__(self, folder: RunFolder) -> None:
@@ -64,16 +64,10 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(self._folder.tensorboard), purge_step=step + 1)
 
-    def stepped(self, step: int) -> None:
-        pass
-
     def logged(self, row: Row) -> None:
         for name, value in flat_numbers(row):
             if name not in ("step", "epoch"):
                 self._writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
-
-    def said(self, text: str) -> None:
-        pass
 
     def finished(self) -> None:
         if self._writer is not None:
@@ -91,7 +85,7 @@ def flat_numbers(row: Row, prefix: str = "") -> list[tuple[str, float]]:
     return found
 
 
-class Display:
+class Display(Listener):
     """A progress bar on a terminal, and a line for each epoch everywhere."""
 
     def __init__(self, console: Console, title: str) -> None:

@@ -20,6 +20,12 @@ class Scores:
     images: int
 
 
+def batch_sums(loss: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss, right answers and number of images, where `loss` is summed already."""
+    right = (logits.detach().argmax(dim=-1) == labels).sum()
+    return loss.detach(), right, torch.full_like(right, len(labels))
+
+
 class ScoreSums:
     """Sums over images. Adding does not wait for the device; reading does.
 
@@ -35,10 +41,8 @@ class ScoreSums:
         device = self._accelerator.device
         return torch.zeros(3, dtype=working_dtype(device), device=device)
 
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Add images whose losses sum to `loss`."""
-        right = (logits.detach().argmax(dim=-1) == labels).sum()
-        parts = (loss.detach(), right, torch.full_like(right, len(labels)))
+    def add(self, parts: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Add the `batch_sums` of some images."""
         self._sums += torch.stack([part.to(self._sums.dtype) for part in parts])
 
     def state(self) -> list[float]:

@@ -7,29 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safetensors.torch import load_file
-from torch import nn
 
-from training.configuration import Experiment, build_model, load_config
-from training.data import evaluation_batches, open_data
+from training.configuration import build_model, load_config
+from training.data import open_data
 from training.engine.errors import RunError
 from training.engine.evaluation import evaluate
 from training.engine.metrics import Scores
 from training.engine.run_folder import RunFolder, append_line
 from training.engine.runs import build_accelerator
-
-
-def load_run(path: Path) -> tuple[Experiment, nn.Module]:
-    """The config of a finished run and a model with the weights it selected, on the CPU."""
-    folder = RunFolder(path)
-    if not folder.config.exists():
-        raise RunError(f"{path} holds no run: there is no {folder.config.name}")
-    if not folder.weights.exists():
-        raise RunError(f"{path} is not finished: there is no {folder.weights.name}; --resume it")
-    experiment = load_config(folder.config)
-    splits = open_data(experiment.data, experiment.seed)
-    model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
-    model.load_state_dict(load_file(folder.weights))
-    return experiment, model.eval()
 
 
 def evaluate_run(
@@ -40,7 +25,12 @@ def evaluate_run(
     batch_size: int = 256,
 ) -> Scores:
     """Scores of a finished run on a split, appended to its ``evaluations.jsonl``."""
-    experiment, model = load_run(path)
+    folder = RunFolder(path)
+    if not folder.config.exists():
+        raise RunError(f"{path} holds no run: there is no {folder.config.name}")
+    if not folder.weights.exists():
+        raise RunError(f"{path} is not finished: there is no {folder.weights.name}; --resume it")
+    experiment = load_config(folder.config)
     data = experiment.data
     if image_size is not None:
         data = data.model_copy(update={"image_size": image_size})
@@ -48,17 +38,13 @@ def evaluate_run(
     source = splits.open_test() if split == "test" else splits.validation
     if source is None:
         raise RunError(f"{path} held out no validation images (data.validation=0)")
+    model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
+    model.load_state_dict(load_file(folder.weights))
     accelerator = build_accelerator(experiment)
-    batches = evaluation_batches(
-        source,
-        batch_size=batch_size,
-        device=accelerator.device,
-        normalise=splits.normalise,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
+    scores = evaluate(
+        model.to(accelerator.device), source, splits.normalise, batch_size, accelerator
     )
-    scores = evaluate(model.to(accelerator.device), batches, accelerator)
     row: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
     row |= {"image_size": image_size, "accuracy": scores.accuracy, "loss": scores.loss}
-    append_line(RunFolder(path).evaluations, row | {"images": scores.images})
+    append_line(folder.evaluations, row | {"images": scores.images})
     return scores

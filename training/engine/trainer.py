@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from training.configuration import Experiment
-from training.data import Batch, ImageSource, TrainingFeed, evaluation_batches
+from training.data import Batch, ImageSource, TrainingFeed
 from training.engine import checkpoints
 from training.engine.averaging import moving_average
 from training.engine.checkpoints import Checkpoint
@@ -28,7 +28,7 @@ from training.engine.encoding_state import encoding_state
 from training.engine.errors import NonFiniteLossError, RunError
 from training.engine.evaluation import evaluate
 from training.engine.logs import Listener
-from training.engine.metrics import Scores, ScoreSums
+from training.engine.metrics import Scores, ScoreSums, batch_sums
 from training.engine.optimizer import build_optimizer, parameter_groups, set_rate
 from training.engine.run_folder import RunFolder
 from training.engine.schedule import rate_factor
@@ -189,8 +189,9 @@ class Trainer:
         return self.experiment.optimizer.learning_rate * factor
 
     def _note(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        found = batch_sums(loss * len(labels), logits, labels)
         for sums in (self.epoch_sums, self.recent_sums):
-            sums.add(loss * len(labels), logits, labels)
+            sums.add(found)
         is_first = ~torch.isfinite(loss.detach()) & (self.first_bad_step < 0)
         self.first_bad_step = torch.where(is_first, self.at.step, self.first_bad_step)
 
@@ -229,16 +230,8 @@ class Trainer:
 
     def evaluate(self, source: ImageSource) -> Scores:
         """Scores of the weights to be selected."""
-        accelerator = self.accelerator
-        batches = evaluation_batches(
-            source,
-            batch_size=self.experiment.training.batch_size,
-            device=accelerator.device,
-            normalise=self.feed.augmentation.normalise,
-            rank=accelerator.process_index,
-            processes=accelerator.num_processes,
-        )
-        return evaluate(self.best_model, batches, accelerator)
+        normalise, size = self.feed.augmentation.normalise, self.experiment.training.batch_size
+        return evaluate(self.best_model, source, normalise, size, self.accelerator)
 
     # --- Logs ------------------------------------------------------------------------------
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
+
+from training.models.vit import VIT_SIZES
 
 _declarations: list[Any] = []  # they live as long as their library object
 
@@ -26,3 +29,17 @@ def import_timm() -> Any:
     import timm  # type: ignore[import-not-found, unused-ignore]
 
     return timm
+
+
+def timm_vit(size: str, num_classes: int) -> nn.Module:
+    """timm's vision transformer in the shape of a size of `VIT_SIZES`."""
+    shape = VIT_SIZES[size]
+    model: nn.Module = import_timm().models.vision_transformer.VisionTransformer(
+        img_size=shape["image_size"],
+        patch_size=shape["patch_size"],
+        embed_dim=shape["dim"],
+        depth=shape["depth"],
+        num_heads=shape["num_heads"],
+        num_classes=num_classes,
+    )
+    return model
