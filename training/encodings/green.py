@@ -14,16 +14,14 @@ from training.encodings.compression import inverse_softplus
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
-    Frame,
     fixed_green,
     learned_green,
-    learned_part,
 )
-from training.encodings.encoding import AbstractEncoding, EncodingSize
-from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
-from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
+from training.encodings.encoding import EncodingSize
+from training.encodings.grid import Grid, checked_grid
+from training.encodings.lattice_bias import LatticeBias
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN
 from training.encodings.options import option
-from wefpe_core import Lattice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class GreenOptions:
     backend: BackendName = option("torch", BACKEND_MEANING)
 
 
-class GreenEncoding(AbstractEncoding):
+class GreenEncoding(LatticeBias):
     r"""Bias :math:`s_h G(z_j - z_i)`, :math:`s_h = {\rm softplus}(s_h^{raw}) > 0`.
 
     G is the Green function of the torus: :math:`\Delta G = 2\pi/A - 2\pi\delta_\Lambda`. On a
@@ -67,38 +65,20 @@ class GreenEncoding(AbstractEncoding):
     """
 
     name = "weierstrass_green"
-    kind = "bias"
     summary = "attention bias from the Green function of the torus: proven decay with distance"
     formula = "logits_ij + s_h G(z_j - z_i), G(z) = -log|sigma(z)| + Re(G2* z^2)/2 + pi|z|^2/(2A)"
+    options: GreenOptions
     options_class = GreenOptions
 
     def __init__(self, size: EncodingSize, options: GreenOptions) -> None:
-        super().__init__(size)
-        learned = learned_part(options.backend, options.learnable, options.lattice)
-        self.options = options
-        self.alpha_u = options.alpha_u
-        self.alpha_v = options.alpha_u if options.alpha_v is None else options.alpha_v
-        self.lattice_parameter = LatticeParameter(
-            Lattice.from_invariants(options.g2, options.g3),
-            learned,
-            options.tau_min,
-            options.tau_max,
-        )
+        super().__init__(size, options)
         layers = size.depth if options.per_layer else 1
         raw = inverse_softplus(options.strength)
         self.strength_raw = nn.Parameter(torch.full((layers, size.num_heads), raw))
 
-    def lattice(self) -> Lattice:
-        """The lattice of G at present, as numbers."""
-        return self.lattice_parameter.lattice()
-
     def strengths(self) -> Tensor:
         """s_h, positive, (layers, heads)."""
         return F.softplus(self.strength_raw)
-
-    def offsets(self, grid: Grid) -> Offsets:
-        """The displacements of a grid; an index table, the same for ever."""
-        return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
 
     def values(self, grid: Grid) -> Tensor:
         """G at the displacements of `offsets`, in float64; the diagonal by its rule."""
@@ -115,10 +95,6 @@ class GreenEncoding(AbstractEncoding):
         area = 4.0 * (complex(lattice.omega1).conjugate() * complex(lattice.omega3)).imag
         values = values.to(self.working_dtype).to(self.device)
         return self._with_diagonal(values, values.new_tensor(area), grid)
-
-    def frame(self, grid: Grid) -> Frame:
-        """How the grid lies on the lattice."""
-        return Frame(grid, self.alpha_u, self.alpha_v)
 
     def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
         skip = self.frame(grid).coincident(values.device)

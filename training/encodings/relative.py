@@ -18,17 +18,15 @@ from training.encodings.compression import (
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
-    Frame,
     Values,
     fixed_differences,
     learned_differences,
-    learned_part,
 )
-from training.encodings.encoding import AbstractEncoding, EncodingSize
-from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets, refuse_poles
-from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
+from training.encodings.encoding import EncodingSize
+from training.encodings.grid import Grid, checked_grid, refuse_poles
+from training.encodings.lattice_bias import LatticeBias
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN
 from training.encodings.options import option
-from wefpe_core import Lattice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class RelativeOptions:
     backend: BackendName = option("torch", BACKEND_MEANING)
 
 
-class RelativeEncoding(AbstractEncoding):
+class RelativeEncoding(LatticeBias):
     r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
 
     The values at differences come from those at the patches by the addition formula, which the
@@ -67,24 +65,14 @@ class RelativeEncoding(AbstractEncoding):
     """
 
     name = "weierstrass_relative"
-    kind = "bias"
     summary = "attention bias from wp and wp' of the displacement, by the addition formula"
     formula = "logits_ij + w_h . c(s [Re wp, Im wp, Re wp', Im wp'](z_j - z_i))"
+    options: RelativeOptions
     options_class = RelativeOptions
 
     def __init__(self, size: EncodingSize, options: RelativeOptions) -> None:
-        super().__init__(size)
-        learned = learned_part(options.backend, options.learnable, options.lattice)
-        self.options = options
-        self.alpha_u = options.alpha_u
-        self.alpha_v = options.alpha_u if options.alpha_v is None else options.alpha_v
+        super().__init__(size, options)
         refuse_poles(size.grid, self.alpha_u, self.alpha_v)
-        self.lattice_parameter = LatticeParameter(
-            Lattice.from_invariants(options.g2, options.g3),
-            learned,
-            options.tau_min,
-            options.tau_max,
-        )
         self.scale_raw = None
         if options.learnable:
             self.scale_raw = nn.Parameter(torch.tensor(inverse_softplus(options.scale)))
@@ -98,14 +86,6 @@ class RelativeEncoding(AbstractEncoding):
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters()}
 
-    def lattice(self) -> Lattice:
-        """The lattice on which wp is evaluated at present, as numbers."""
-        return self.lattice_parameter.lattice()
-
-    def offsets(self, grid: Grid) -> Offsets:
-        """The displacements of a grid; an index table, the same for ever."""
-        return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
-
     def values(self, grid: Grid) -> Values:
         """Re and Im of wp and wp' at the displacements of `offsets`, float64, with gradients."""
         grid = checked_grid(grid)
@@ -118,10 +98,6 @@ class RelativeEncoding(AbstractEncoding):
     def _fixed_values(self, grid: Grid) -> Values:
         values = fixed_differences(self.options.backend, self.frame(grid), self.lattice())
         return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
-
-    def frame(self, grid: Grid) -> Frame:
-        """How the grid lies on the lattice."""
-        return Frame(grid, self.alpha_u, self.alpha_v)
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features of the displacements, cast once to the module's dtype."""
