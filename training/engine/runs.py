@@ -8,12 +8,8 @@ them for so many.
 
 from __future__ import annotations
 
-import platform
-import resource
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +30,7 @@ from training.configuration import (
 )
 from training.data import BatchPlan, ImageSource, Splits, TrainingFeed, open_data
 from training.engine import checkpoints
+from training.engine.circumstances import circumstances, peak_memory_mb
 from training.engine.errors import RunError
 from training.engine.figures import draw_curves
 from training.engine.logs import Display, JsonLines, Listener, TensorBoard
@@ -211,25 +208,6 @@ def _trainer(
 
 def count_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def peak_memory_mb() -> float:
-    """Of the GPU where there is one, else of this process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
-
-
-def circumstances(accelerator: Accelerator) -> dict[str, Any]:
-    """What a reader has to know to repeat or distrust the numbers."""
-    return {
-        "versions": {name: metadata.version(name) for name in ("wefpe", "torch", "accelerate")},
-        "platform": platform.platform(),
-        "device": str(accelerator.device),
-        "processes": accelerator.num_processes,
-        "threads": torch.get_num_threads(),
-    }
 
 
 def _say(accelerator: Accelerator, console: Console, text: str) -> None:
