@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from wefpe_core.errors import did_you_mean
+
 
 class Command(NamedTuple):
     module: str  # has a function main(arguments) -> exit code
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0 if words else 2
     if words[0] not in COMMANDS:
-        known = ", ".join(COMMANDS)
-        print(f"wefpe: unknown command {words[0]!r}; there are {known}", file=sys.stderr)
+        end = did_you_mean(words[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        print(f"wefpe: unknown command {words[0]!r}{end}", file=sys.stderr)
         return 2
     try:
         command = import_module(COMMANDS[words[0]].module)

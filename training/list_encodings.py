@@ -14,6 +14,7 @@ from rich.table import Table
 
 from training.encodings import available_encodings, describe_encoding
 from training.encodings.registry import EncodingDescription
+from wefpe_core.errors import did_you_mean
 
 
 def overview(descriptions: Sequence[EncodingDescription]) -> Table:
@@ -57,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted, names = options.name, available_encodings()
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        print(f"wefpe encodings: no {unknown[0]!r}; there are {', '.join(names)}", file=sys.stderr)
+        end = did_you_mean(unknown[0], names) or f"; there are {', '.join(names)}"
+        print(f"wefpe encodings: no {unknown[0]!r}{end}", file=sys.stderr)
         return 2
     console = Console(width=None if sys.stdout.isatty() else 120)
     if options.draw:

@@ -4,6 +4,10 @@ All derive from `WefpeError`, and each also from the built-in a caller would
 expect to catch.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class WefpeError(Exception):
     """Base of every error raised on purpose by this project."""
@@ -31,3 +35,11 @@ class BackendUnavailableError(WefpeError, ImportError):
 
 class PrecisionError(WefpeError, ArithmeticError):
     """Two evaluations at different precision disagree, so neither is returned."""
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 1) -> str:
+    """The end of a message, "; did you mean ...?", or nothing if no known word is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=count, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

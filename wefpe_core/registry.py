@@ -14,7 +14,12 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from wefpe_core.backend import AbstractBackend
-from wefpe_core.errors import BackendUnavailableError, InputError, UnknownBackendError
+from wefpe_core.errors import (
+    BackendUnavailableError,
+    InputError,
+    UnknownBackendError,
+    did_you_mean,
+)
 
 ENTRY_POINT_GROUP = "wefpe.backends"
 
@@ -67,6 +72,7 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
         raise UnknownBackendError(
             f"unknown backend {name!r}; available: {', '.join(available_backends())}"
             + (f"; not installed: {', '.join(missing)}" if missing else "")
+            + did_you_mean(str(name), available_backends())
         )
     # With their types: 1 equals True, but is not the same option.
     return _build(name, tuple(sorted((key, type(value), value) for key, value in options.items())))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from training.configuration import Experiment, change_config
 from training.configuration.encoding_rules import build_position_encoding
-from training.encodings import available_encodings
+from training.encodings.written import read_encoding
 from wefpe_core.errors import InputError
 
 _SECTION = "position_encoding"
@@ -34,18 +34,12 @@ class Arm:
 
 def parse_arm(text: str) -> Arm:
     """An arm from ``name`` or ``name:option=value,option=value``."""
-    name, _, rest = text.strip().partition(":")
-    if name not in available_encodings():
-        known = ", ".join(available_encodings())
-        raise InputError(f"unknown encoding {name!r} in {text!r}; there are {known}")
-    overrides = [f"{_SECTION}.name={name}"]
-    for assignment in filter(None, rest.split(",")):
-        key, equals, value = (part.strip() for part in assignment.partition("="))
-        if not (key and equals and value):
-            raise InputError(f"{assignment!r} in {text!r} is not of the form option=value")
+    written = read_encoding(text)
+    overrides = [f"{_SECTION}.name={written.name}"]
+    for key, value in written.assignments.items():
         place = _SECTION if key in _OF_THE_SECTION else f"{_SECTION}.options"
         overrides.append(f"{place}.{key}={value}")
-    return Arm(text.strip(), tuple(overrides))
+    return Arm(written.label, tuple(overrides))
 
 
 def parse_arms(texts: Sequence[str]) -> list[Arm]:

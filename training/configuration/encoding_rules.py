@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from training.configuration.errors import Problem, nearest
+from training.configuration.errors import Problem
 from training.configuration.schema import Experiment
 from training.configuration.shapes import image_size, model_shape
 from training.encodings import (
@@ -18,6 +18,7 @@ from training.encodings import (
 from training.encodings.options import describe_options, parse_options
 from training.models.vit import encoding_by_name
 from wefpe_core import WefpeError
+from wefpe_core.errors import did_you_mean
 
 _SECTION = "position_encoding"
 HYBRID = "weierstrass_hybrid"
@@ -92,7 +93,7 @@ def encoding_problems(config: Experiment) -> list[Problem]:
             Problem(
                 f"{_SECTION}.name",
                 f"there is no such encoding; there are {', '.join(known)}"
-                + nearest(place.name, known),
+                + did_you_mean(place.name, known),
                 place.name,
             )
         ]
@@ -160,7 +161,7 @@ def _options_one_by_one(config: Experiment) -> list[Problem]:
         if name not in known:
             takes = ", ".join(known) or "none"
             message = f"{place.name} has no such option; its options: {takes}"
-            problems.append(Problem(key, message + nearest(name, known, count=2), value))
+            problems.append(Problem(key, message + did_you_mean(name, known, count=2), value))
             continue
         try:
             parse_options(some.options_class, place.name, {name: value})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from wefpe_core import WefpeError
@@ -60,9 +59,3 @@ class RuleViolations(ValueError):  # noqa: N818 - not for users: pydantic wraps 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(map(str, self.problems)))
-
-
-def nearest(word: str, known: Iterable[str], count: int = 1) -> str:
-    """The end of a message, "; did you mean ...?", or nothing if no known word is near."""
-    near = get_close_matches(word, list(known), n=count, cutoff=0.6)
-    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -7,7 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.configuration.errors import ConfigError, Problem, nearest
+from training.configuration.errors import ConfigError, Problem
+from wefpe_core.errors import did_you_mean
 
 _SUFFIX = ".toml"
 _BASE = "base"  # the only key that is not one of the experiment
@@ -69,7 +70,7 @@ def _find(name: str | Path, beside: Path, asked_by: str) -> Path:
         if path.is_file():
             return path
         known = available_configs()
-        hint = nearest(name, known, count=3)
+        hint = did_you_mean(name, known, count=3)
         if not hint:
             hint = f"; there are {', '.join(known)}"
         problem = f"there is no config {name!r}{hint}"
@@ -82,7 +83,7 @@ def _find(name: str | Path, beside: Path, asked_by: str) -> Path:
     if path.is_dir():
         raise ConfigError([Problem(key, f"{path} is a directory, not a config", source=asked_by)])
     neighbours = [each.name for each in path.parent.glob(f"*{_SUFFIX}")]
-    hint = nearest(path.name, neighbours, count=3)
+    hint = did_you_mean(path.name, neighbours, count=3)
     raise ConfigError([Problem(key, f"there is no file {path}{hint}", source=asked_by)])
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from training.configuration.dump import plain_table
-from training.configuration.errors import ConfigError, Problem, RuleViolations, nearest
+from training.configuration.errors import ConfigError, Problem, RuleViolations
 from training.configuration.files import read_chain
 from training.configuration.layers import Layers
 from training.configuration.overrides import parse_overrides
 from training.configuration.schema import UNSET, Experiment, Section
+from wefpe_core.errors import did_you_mean
 
 _MUST = {
     "int_type": "must be an integer",
@@ -107,7 +108,7 @@ def _message(error: Mapping[str, Any], key: str) -> str:
     template = _MUST.get(error["type"])
     message = error["msg"] if template is None else template.format(**error.get("ctx", {}))
     if error["type"] == "literal_error" and isinstance(value, str):
-        message += nearest(value, (word.strip("'") for word in _choices(error)))
+        message += did_you_mean(value, (word.strip("'") for word in _choices(error)))
     elif _is_optional(key):
         message += f' or "{UNSET}"'
     return message
@@ -150,7 +151,7 @@ def _unknown(key: str) -> str:
     here = [known.removeprefix(prefix) for known in keys if known.rpartition(".")[0] == table]
     if not table:
         here = list(Experiment.model_fields)
-    hint = nearest(name, here)
+    hint = did_you_mean(name, here)
     if not hint:
         hint = f"; there are {', '.join(here)}" if here else ""
     return f"there is no such key{hint}"

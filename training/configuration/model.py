@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from training.configuration.encoding_rules import build_position_encoding
-from training.configuration.errors import ConfigError, Problem, nearest
+from training.configuration.errors import ConfigError, Problem
 from training.configuration.schema import Experiment
 from training.configuration.shapes import DHVT, model_shape
 from training.models import (
@@ -24,6 +24,7 @@ from training.models import (
 from training.models.checkpoint_files import HUB_PREFIX
 from training.models.layers import initialise
 from training.randomness import derived_seed
+from wefpe_core.errors import did_you_mean
 
 
 def build_model(
@@ -138,5 +139,5 @@ def _missing(name: str, kind: str) -> str:
     around = path.parent
     hint = ""
     if around.is_dir():
-        hint = nearest(path.name, (each.name for each in around.iterdir()), count=3)
+        hint = did_you_mean(path.name, (each.name for each in around.iterdir()), count=3)
     return f"there is no such {kind}; looked for {path.absolute()}{hint}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from training.configuration.errors import Problem, shown
 from training.configuration.schema import Experiment, Section
+from training.toml_values import toml_value
 
 _FIRST = ["position_encoding", "name"]  # decides whether the options below it still count
 
@@ -38,17 +38,8 @@ def parse_overrides(overrides: Sequence[str]) -> tuple[list[Override], list[Prob
 
 
 def _value(text: str, *, is_text: bool) -> Any:
-    """What the text is in TOML; if it is nothing there, itself."""
     is_quoted = text[:1] in ('"', "'")
-    # TOML would drop what follows a #, and read further keys after a line break.
-    if "\n" in text or ("#" in text and not is_quoted) or (is_text and not is_quoted):
-        return text
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    # Dates are of no use to any key, but a path may look like one.
-    return value if isinstance(value, (bool, int, float, str, list, dict)) else text
+    return text if is_text and not is_quoted else toml_value(text)
 
 
 def _is_text(words: list[str]) -> bool:

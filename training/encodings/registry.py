@@ -19,7 +19,7 @@ from training.encodings.rotary import Rope1dEncoding, RopeAxialEncoding, RopeMix
 from training.encodings.sincos import SinCosEncoding
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
-from wefpe_core.errors import InputError
+from wefpe_core.errors import InputError, did_you_mean
 
 _BUILTIN: tuple[type[AbstractEncoding], ...] = (
     NoEncoding,
@@ -104,6 +104,7 @@ def _find(name: str) -> type[AbstractEncoding]:
     if name not in _ENCODINGS:
         raise UnknownEncodingError(
             f"unknown encoding {name!r}; available: {', '.join(available_encodings())}"
+            + did_you_mean(str(name), available_encodings())
         )
     return _ENCODINGS[name]
 
