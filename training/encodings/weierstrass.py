@@ -234,9 +234,10 @@ class WeierstrassEncoding(AbstractEncoding):
     def features(self, grid: Grid) -> Tensor:
         """The compressed features, (height*width, 4 or 2), cast once to the module's dtype."""
         values = self.values(grid)[: self.options.features]
-        return torch.tanh(self._scale() * torch.stack(values, dim=-1)).to(self.dtype)
+        return torch.tanh(self.compression_scale() * torch.stack(values, dim=-1)).to(self.dtype)
 
-    def _scale(self) -> Tensor | float:
+    def compression_scale(self) -> Tensor | float:
+        """The factor inside tanh at present."""
         if self.alpha_raw is None:
             return self.begins.scale
         raw = self.alpha_raw.to(self.working_dtype)

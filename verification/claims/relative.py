@@ -6,6 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from training.analyses.relative import (
+    bilinear_fit,
+    ordered_pairs,
+    safe_difference,
+    scaled_error,
+    textbook_difference,
+)
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, judge_parts
 from verification.claims.paper_listing import (
@@ -18,23 +25,17 @@ from verification.claims.paper_listing import (
     features,
     grid_points,
 )
-from wefpe_core import get_backend
 
 # wp(zj - zi) from (wp, wp') at zi and zj.
 Difference = Callable[[Array, Array, Array, Array, HalfPeriods], Array]
 
 
-def textbook_difference(
-    pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfPeriods
-) -> Array:
-    """The addition formula as printed, with -zi for z1: wp' changes its sign."""
-    with np.errstate(all="ignore"):
-        return -pi - pj + ((dpj + dpi) / (pj - pi)) ** 2 / 4
+def printed_formula(pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfPeriods) -> Array:
+    return textbook_difference(pi, dpi, pj, dpj)
 
 
-def safe_difference(pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfPeriods) -> Array:
-    """The same from the better conditioned of two quotients."""
-    return get_backend("numpy").add(pj, dpj, pi, -dpi, exact.lattice_of(periods))[0]
+def safe_formula(pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfPeriods) -> Array:
+    return safe_difference(pi, dpi, pj, dpj, exact.lattice_of(periods))
 
 
 def _pairs(size: int) -> tuple[Array, Array]:
@@ -51,28 +52,18 @@ def relative_errors(
     i, j = _pairs(size)
     got = difference(p[i], dp[i], p[j], dp[j], periods)
     want, _ = exact.wp_and_prime(z[j] - z[i], periods)
-    # The cancelling terms are of the size of wp at both ends; nothing finer can be asked.
-    scale = np.abs(want) + np.abs(p[i]) + np.abs(p[j])
-    error = np.abs(got - want) / scale
+    error = scaled_error(got, want, p[i], p[j])
     degenerate = np.abs(p[j] - p[i]) <= 1e-10 * (np.abs(p[i]) + np.abs(p[j]))
-    return np.where(np.isfinite(error), error, np.inf), degenerate
+    return error, degenerate
 
 
-def bilinear_fit(alpha: float, size: int = 14) -> float:
-    """R² of Re wp(zj - zi) by all products of two features, their values and a constant.
-
-    A logit q·k is bilinear in the features (biases add the linear terms), so this is the most
-    one attention head can express.
-    """
+def best_bilinear(alpha: float, size: int = 14) -> float:
+    """R² of Re wp(zj - zi) by the best bilinear form of the compressed features."""
     z = grid_points(size, LISTING, alpha)
     f = compressed(features(*exact.wp_and_prime(z, LISTING)), ALPHA_SCALE)
-    i, j = _pairs(size)
-    i, j = np.concatenate([i, j]), np.concatenate([j, i])
+    i, j = ordered_pairs(size * size)
     target = exact.wp_and_prime(z[j] - z[i], LISTING)[0].real
-    products = (f[i, :, None] * f[j, None, :]).reshape(i.size, -1)
-    design = np.concatenate([products, f[i], f[j], np.ones((i.size, 1))], axis=1)
-    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
-    return float(1 - np.var(target - design @ solution) / np.var(target))
+    return bilinear_fit(f, (i, j), target)
 
 
 def pairs_lost_to_saturation(periods: HalfPeriods, alpha: float, size: int = 14) -> float:
@@ -83,7 +74,7 @@ def pairs_lost_to_saturation(periods: HalfPeriods, alpha: float, size: int = 14)
     return 100 * float((lost[i] | lost[j]).mean())
 
 
-def relative_position(difference: Difference = textbook_difference) -> Finding:
+def relative_position(difference: Difference = printed_formula) -> Finding:
     """F30: the formula on every pair of the grid, and what attention can make of it."""
     figures: dict[str, float] = {}
     broken, ordinary = 0, 0.0
@@ -97,7 +88,7 @@ def relative_position(difference: Difference = textbook_difference) -> Finding:
         figures[f"{label}: median error"] = float(np.median(error))
         broken += wrong
         ordinary = max(ordinary, float(error[~degenerate].max()))
-    fits = {alpha: bilinear_fit(alpha) for alpha in (1.0, 0.5, 0.4)}
+    fits = {alpha: best_bilinear(alpha) for alpha in (1.0, 0.5, 0.4)}
     figures |= {f"bilinear R², alpha={alpha:g}": fit for alpha, fit in fits.items()}
     for name, periods in (("2.622", LISTING), ("(1, i)", PLACEHOLDER)):
         figures[f"{name}: pairs lost to tanh, %"] = pairs_lost_to_saturation(periods, 1.0)

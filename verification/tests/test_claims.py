@@ -287,7 +287,7 @@ def test_a_disk_does_improve_the_truncation_error_but_not_at_the_printed_rate():
 
 
 def test_the_safe_addition_formula_gets_every_pair_right_and_attention_none():
-    finding = relative.relative_position(relative.safe_difference)
+    finding = relative.relative_position(relative.safe_formula)
     wrong = [value for key, value in finding.figures.items() if key.endswith("of them wrong")]
     assert wrong == [0, 0, 0]
     assert finding.verdict is Verdict.PARTLY
