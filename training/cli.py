@@ -20,6 +20,7 @@ COMMANDS = {
     "train": Command("training.commands.train", "train a model from a config, resume, test once"),
     "evaluate": Command("training.commands.evaluate", "evaluate a finished run again"),
     "compare": Command("training.commands.compare", "encodings x seeds with paired statistics"),
+    "analyse": Command("training.commands.analyse", "figures of encodings and of runs"),
     "verify": Command("verification.__main__", "measure every backend against the oracle"),
     "claims": Command("verification.claims.__main__", "check the statements of the paper"),
     "encodings": Command("training.list_encodings", "list the positional encodings"),

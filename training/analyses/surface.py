@@ -76,6 +76,17 @@ def _translates(
     return np.array(shown, complex)
 
 
+def read_lattice(text: str) -> Lattice:
+    """A lattice from its half-periods, as in ``1,0.3+0.9j``."""
+    try:
+        omega1, omega3 = (
+            complex(part.replace(" ", "").replace("i", "j")) for part in text.split(",")
+        )
+    except ValueError:
+        raise InputError(f"half-periods are two numbers, as in 1,0.3+0.9j, got {text!r}") from None
+    return Lattice(omega1, omega3)
+
+
 def surface_analysis(
     subject: Subject | None = None,
     *,

@@ -20,6 +20,11 @@ def run_command(
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(function)
+    return run_app(app, name, arguments)
+
+
+def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
+    """The same for an app of several commands, ``wefpe NAME COMMAND``."""
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     try:
         code = app(
@@ -37,6 +42,8 @@ def run_command(
         # typer's own errors: of the command line, with their text and code.
         if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
             raise
-        errors.print(f"wefpe {name}: {error.format_message()}")
+        message = error.format_message()
+        # Called without anything an app of several commands says its whole help.
+        errors.print(message if message.startswith("Usage") else f"wefpe {name}: {message}")
         return int(error.exit_code)
     return code if isinstance(code, int) else 0

@@ -1,0 +1,114 @@
+"""``wefpe analyse``: figures and numbers about encodings and about finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from training.commands.running import run_app
+
+if TYPE_CHECKING:
+    from training.analyses.analysis import Analysis
+
+ANALYSES = Path("analyses")
+USUAL = ("weierstrass", "learned", "sincos2d")
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Figures and numbers about encodings, and about finished runs. Each analysis writes PNG, "
+    "SVG, JSON, CSV and a caption into a new folder.",
+)
+
+Encodings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--encoding",
+        "-e",
+        help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4; repeat it "
+        "for each.",
+    ),
+]
+GridText = Annotated[str, typer.Option("--grid", help="HEIGHTxWIDTH in patches.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the encodings' random weights.")]
+Seeds = Annotated[str, typer.Option(help="As in 0,1,2 or 0-4.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="A new folder; analyses/NAME if not given.")
+]
+Runs = Annotated[list[Path], typer.Argument(help="Folders of finished runs.", metavar="RUN")]
+Split = Annotated[
+    Literal["validation", "test"],
+    typer.Option(help="Which images; the test set is for studies that are finished."),
+]
+
+
+def _write(analysis: Analysis, output: Path) -> None:
+    from training.analyses.analysis import write_analysis
+
+    paths = write_analysis(analysis, output)
+    console = Console(soft_wrap=True)
+    console.print(analysis.caption, highlight=False, markup=False)
+    for path in paths:
+        console.print(str(path), highlight=False, markup=False)
+
+
+def _claimed(output: Path | None, name: str) -> Path:
+    """The folder to write to, refused before any work if it exists."""
+    from training.analyses.analysis import check_new
+
+    folder = output or ANALYSES / name
+    check_new(folder)
+    return folder
+
+
+@app.command()
+def surface(
+    encoding: Annotated[
+        str, typer.Option("--encoding", "-e", help="Show its lattice and its patches.")
+    ] = "weierstrass",
+    half_periods: Annotated[
+        str, typer.Option(help="Any lattice instead, as in 1,0.3+0.9j (omega1, omega3).")
+    ] = "",
+    grid: GridText = "14x14",
+    output: Output = None,
+) -> None:
+    """wp and wp' over the plane, with poles and period cell."""
+    from training.analyses.subjects import Subject, read_grid
+    from training.analyses.surface import read_lattice, surface_analysis
+
+    folder = _claimed(output, "surface")
+    lattice = read_lattice(half_periods) if half_periods else None
+    _write(surface_analysis(Subject(encoding), lattice=lattice, grid=read_grid(grid)), folder)
+
+
+@app.command()
+def relative(
+    encodings: Encodings = None,
+    grid: GridText = "14x14",
+    seed: Seed = 0,
+    source: Annotated[
+        str, typer.Option(help="The weierstrass encoding whose wp(zj - zi) is wanted.")
+    ] = "weierstrass",
+    output: Output = None,
+) -> None:
+    """How well absolute features give wp(zj - zi)."""
+    from training.analyses.relative import relative_analysis
+    from training.analyses.subjects import Subject, read_grid, read_subjects
+
+    folder, shape = _claimed(output, "relative"), read_grid(grid)
+    names = encodings or [*USUAL, "weierstrass:function=powers", "weierstrass_fourier"]
+    subjects = read_subjects(names, shape)
+    _write(relative_analysis(subjects, source=Subject(source), grid=shape, seed=seed), folder)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_app(app, "analyse", arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
