@@ -357,7 +357,7 @@ def main(arguments: Sequence[str] | None = None, entries: Sequence[Entry] = ENTR
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m training.bench_models", description=__doc__)
+    parser = argparse.ArgumentParser(prog="wefpe bench-models", description=__doc__)
     add = parser.add_argument
     add("--batch", type=positive, default=64, help="images of a step (default: 64)")
     add("--repeat", type=positive, default=3, help="samples of each step (default: 3)")

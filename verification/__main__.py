@@ -62,7 +62,7 @@ SIZES = {
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m verification",
+        prog="wefpe verify",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

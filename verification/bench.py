@@ -299,7 +299,7 @@ def use_one_thread(entries: Iterable[Entry]) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m verification.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="wefpe bench", description=__doc__)
     add = parser.add_argument
     add("--points", type=positive, default=1_000_000, help="points of fast work (default: 10^6)")
     add("--repeat", type=positive, default=10, help="samples of each work (default: 10)")

@@ -84,14 +84,20 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     files = {}
     for stem, tensors in checkpoint.tensors.items():
         path = folder / f"{stem}.safetensors"
-        save_file(_storable(tensors), path)
-        _flush(path)
+        _save(tensors, path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
     state = {"step": checkpoint.step, "files": files, **checkpoint.state}
     path = folder / _STATE
     path.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     _flush(path)
     _flush(folder)
+
+
+def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file(_storable(tensors), path)
+    # safetensors keeps others from reading; who may, the folder says.
+    path.chmod(path.parent.stat().st_mode & 0o666)
+    _flush(path)
 
 
 def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -119,8 +125,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of a model, whole or not at all."""
     unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
     try:
-        save_file(_storable(model.state_dict()), unfinished)
-        _flush(unfinished)
+        _save(model.state_dict(), unfinished)
         unfinished.replace(path)
     except (OSError, SafetensorError) as error:
         unfinished.unlink(missing_ok=True)

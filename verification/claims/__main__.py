@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = _Parser(prog="python -m verification.claims", description=__doc__)
+    parser = _Parser(prog="wefpe claims", description=__doc__)
     parser.add_argument(
         "--only", type=_ids, metavar="F1,F8", help="check these claims only (default: all)"
     )

@@ -213,3 +213,10 @@ def test_of_repeated_steps_the_later_line_counts(tmp_path):
     assert math.isclose(json.loads(path.read_text().splitlines()[1])["loss"], 2.0)  # kept
     shutil.rmtree(tmp_path)
     assert training_rows(path) == []
+
+
+def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    path = tmp_path / "weights.safetensors"
+    checkpoints.save_weights(torch.nn.Linear(2, 2), path)
+    assert path.stat().st_mode & 0o777 == 0o644
