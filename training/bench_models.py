@@ -147,7 +147,7 @@ def encoding_pass(model: VisionTransformer, batch: int, device: str) -> Work | N
         found: list[Tensor | None] = [encoding.additive(grid), encoding.prefix(1)]
         with shared_tables(encoding):
             for layer in range(depth):
-                if encoding.kind == "rotary":
+                if encoding.kind in ("rotary", "combined"):
                     found += encoding.rotate(q, k, grid, layer)
                 found.append(encoding.bias(grid, layer))
         return [answer for answer in found if answer is not None]

@@ -15,7 +15,7 @@ from training.encodings.precision import without_autocast, working_dtype
 from training.encodings.table_cache import TableCache
 from wefpe_core.errors import InputError
 
-Kind = Literal["none", "additive", "rotary", "bias"]
+Kind = Literal["none", "additive", "rotary", "bias", "combined"]
 T = TypeVar("T")
 # Not a dictionary: to hash a grid would make a compiler fix its size.
 PassTables = list[tuple[Hashable, Any]]

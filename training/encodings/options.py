@@ -102,6 +102,9 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
             is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
             if is_number and math.isfinite(value):
                 return float(value)
+        elif kind is str:
+            if isinstance(value, str):
+                return value
         elif get_origin(kind) is Mapping and isinstance(value, Mapping):
             return dict(value)
     raise EncodingOptionError(f"{where} must be {_type_text(hint)}, got {value!r}")
@@ -124,7 +127,8 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _type_text(hint: Any) -> str:
-    names = {bool: "true or false", int: "an integer", float: "a number", type(None): "unset"}
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    names |= {type(None): "unset"}
     texts = []
     for kind in _alternatives(hint):
         if get_origin(kind) is Literal:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+from training.encodings.combined import CombinedEncoding
 from training.encodings.encoding import AbstractEncoding, EncodingSize, Kind
 from training.encodings.errors import UnknownEncodingError
 from training.encodings.fope import FopeEncoding
@@ -34,6 +35,7 @@ _BUILTIN: tuple[type[AbstractEncoding], ...] = (
     HybridEncoding,
     RelativeEncoding,
     GreenEncoding,
+    CombinedEncoding,
 )
 _ENCODINGS: dict[str, type[AbstractEncoding]] = {each.name: each for each in _BUILTIN}
 
@@ -98,6 +100,17 @@ def build_encoding(
     parsed = parse_options(encoding.options_class, name, options)
     made: AbstractEncoding = encoding(size, parsed)  # type: ignore[call-arg]
     return made
+
+
+def token_options(name: str, n_prefix: int) -> dict[str, Any]:
+    """The options by which an encoding learns rows for so many prefix tokens and no others.
+
+    A parameter nobody uses would stop distributed training.
+    """
+    hints = get_type_hints(_find(name).options_class)
+    if "prefix_tokens" in hints:
+        return {"prefix_tokens": n_prefix}
+    return {"class_token": n_prefix > 0} if hints.get("class_token") is bool else {}
 
 
 def _find(name: str) -> type[AbstractEncoding]:

@@ -66,7 +66,7 @@ def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
     `VisionTransformer` has no place for them, and `InputError` says so.
     """
     encoding = model.encoding
-    if encoding.kind in ("rotary", "bias"):
+    if encoding.kind not in ("none", "additive"):
         raise InputError(f"{encoding.name} is no table of positions: timm has no place for it")
     state = {k: v for k, v in model.state_dict().items() if not k.startswith("encoding.")}
     with torch.no_grad():

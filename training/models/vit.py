@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
+from training.encodings.registry import token_options
 from training.models.layers import NORM_EPS, Block, PatchEmbed, initialise
 from training.models.position_hooks import add_position, checked_encoding, shared_tables
 from wefpe_core import InputError
@@ -238,8 +239,7 @@ def encoding_by_name(
 ) -> AbstractEncoding:
     """The encoding of that name for a model of these numbers.
 
-    Unless the options say otherwise, learned rows are made for the prefix tokens there are: a
-    parameter nobody uses would stop distributed training.
+    Unless the options say otherwise, learned rows are made for the prefix tokens there are.
     """
     check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -247,11 +247,7 @@ def encoding_by_name(
         raise InputError(
             f"image_size {height} x {width} is not a multiple of the patch size {patch_size}"
         )
-    rows: dict[str, Any] = {}
-    if name in ("learned", "weierstrass_hybrid"):
-        rows = {"prefix_tokens": n_prefix}
-    elif name in ("weierstrass", "weierstrass_fourier"):
-        rows = {"class_token": n_prefix > 0}
+    rows = token_options(name, n_prefix)
     grid = (height // patch_size, width // patch_size)
     return build_encoding(
         name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **(rows | dict(options or {}))

@@ -23,6 +23,7 @@ NAMES = [
     "weierstrass_hybrid",
     "weierstrass_relative",
     "weierstrass_green",
+    "combined",
 ]
 assert set(NAMES) <= set(available_encodings())
 

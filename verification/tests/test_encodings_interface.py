@@ -49,6 +49,7 @@ KINDS = {
     "weierstrass_hybrid": "additive",
     "weierstrass_relative": "bias",
     "weierstrass_green": "bias",
+    "combined": "combined",
 }
 VARIANTS = [
     *((name, {}) for name in NAMES),
@@ -66,6 +67,8 @@ VARIANTS = [
     ("weierstrass_relative", {"lattice": "general", "compression": "softsign"}),
     ("weierstrass_relative", {"alpha_u": 1.0, "per_layer": False, "diagonal": "zero"}),
     ("weierstrass_green", {"lattice": "general", "diagonal": "nearest", "per_layer": False}),
+    ("combined", {"parts": "learned+rope_axial+weierstrass_relative"}),
+    ("combined", {"parts": "weierstrass:alpha_u=0.25+weierstrass"}),
 ]
 every_variant = pytest.mark.parametrize(
     ("name", "options"), VARIANTS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(VARIANTS)]
@@ -81,16 +84,17 @@ def test_the_names_and_kinds_are_these():
 @every_variant
 def test_shapes_dtypes_and_neutral_answers(name, options, device):
     encoding = small(name, **options).to(device)
+    kinds = {part.kind for part in getattr(encoding, "parts", [encoding])}
     for grid in GRIDS:
         n = grid[0] * grid[1]
         q, k = (x.to(device) for x in tokens(grid))
         rotated = encoding.rotate(q, k, grid, DEPTH - 1)
         for before, after in zip((q, k), rotated, strict=True):
             assert (after.shape, after.dtype, after.device) == (q.shape, q.dtype, q.device)
-            assert torch.equal(before, after) == (encoding.kind != "rotary" or n == 1) or n == 1
+            assert torch.equal(before, after) == ("rotary" not in kinds or n == 1) or n == 1
         additive, bias = encoding.additive(grid), encoding.bias(grid, 0)
-        assert (additive is not None) == (encoding.kind == "additive")
-        assert (bias is not None) == (encoding.kind == "bias")
+        assert (additive is not None) == ("additive" in kinds)
+        assert (bias is not None) == ("bias" in kinds)
         if additive is not None:
             assert (additive.shape, additive.dtype) == ((n, DIM), torch.float32)
             assert additive.device == q.device

@@ -1,0 +1,119 @@
+"""Several encodings at once: tables added, rotations one after the other, biases added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from training.encodings.encoding import AbstractEncoding, EncodingSize, PassTables
+from training.encodings.errors import EncodingOptionError
+from training.encodings.grid import Grid
+from training.encodings.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CombinedOptions:
+    """Options of `combined`."""
+
+    parts: str = option(
+        "weierstrass+weierstrass_green",
+        "encodings joined by +, each with options as in weierstrass:alpha_u=0.25",
+    )
+    prefix_tokens: int = option(
+        1, "class and register tokens the parts learn rows for; 0 leaves them out", at_least=0
+    )
+
+
+class CombinedEncoding(AbstractEncoding):
+    """What its parts say, together.
+
+    An additive encoding says where a patch is, a bias or a rotation how far another is; models may
+    want both. The same encoding twice with other options is allowed: WEF-PE on two scales.
+    """
+
+    name = "combined"
+    kind = "combined"
+    summary = "several encodings at once, such as an additive one and a bias"
+    formula = "the sum of tables and biases, rotations in turn"
+    options_class = CombinedOptions
+
+    def __init__(self, size: EncodingSize, options: CombinedOptions) -> None:
+        super().__init__(size)
+        self.options = options
+        self.parts = nn.ModuleList(
+            _part(size, text, options.prefix_tokens) for text in options.parts.split("+")
+        )
+        if len(self.parts) < 2:
+            raise EncodingOptionError(
+                f"combined takes two or more parts joined by +, got {options.parts!r}"
+            )
+
+    def _each(self) -> list[AbstractEncoding]:
+        return list(self.parts)  # type: ignore[arg-type]
+
+    def additive(self, grid: Grid) -> Tensor | None:
+        return _sum(super().additive(grid), *(part.additive(grid) for part in self._each()))
+
+    def prefix(self, n: int) -> Tensor | None:
+        return _sum(super().prefix(n), *(part.prefix(n) for part in self._each()))
+
+    def bias(self, grid: Grid, layer: int) -> Tensor | None:
+        biases = (part.bias(grid, layer) for part in self._each())
+        return _sum(super().bias(grid, layer), *biases)
+
+    def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
+        q, k = super().rotate(q, k, grid, layer)
+        for part in self._each():
+            q, k = part.rotate(q, k, grid, layer)
+        return q, k
+
+    def check_ready(self) -> None:
+        for part in self._each():
+            part.check_ready()
+
+    def no_weight_decay(self) -> set[str]:
+        return {
+            f"parts.{number}.{name}"
+            for number, part in enumerate(self._each())
+            for name in part.no_weight_decay()
+        }
+
+    def drop_tables(self) -> None:
+        super().drop_tables()
+        for part in self._each():
+            part.drop_tables()
+
+    @contextmanager
+    def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
+        """As in `AbstractEncoding`; parts may use the same keys, so each has tables of its own."""
+        kept: PassTables = [] if tables is None else tables
+        if not kept:
+            kept.extend((number, []) for number in range(len(self.parts)))
+        with ExitStack() as stack:
+            for part, (_, own) in zip(self._each(), kept, strict=True):
+                stack.enter_context(part.shared_pass(own))
+            yield
+
+
+def _sum(*terms: Tensor | None) -> Tensor | None:
+    total: Tensor | None = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total
+
+
+def _part(size: EncodingSize, text: str, prefix_tokens: int) -> AbstractEncoding:
+    # Here because the registry knows this very class.
+    from training.encodings.registry import build_encoding, token_options
+    from training.encodings.written import read_encoding
+
+    written = read_encoding(text)
+    if written.name == CombinedEncoding.name:
+        raise EncodingOptionError("a part of combined cannot be combined itself")
+    given: dict[str, Any] = token_options(written.name, prefix_tokens) | written.options
+    return build_encoding(written.name, **size._asdict(), **given)
