@@ -26,6 +26,9 @@ from training.analyses.decay_statistics import (
 
 RANGE = (6.0, 20.0)  # to which the authors map the cosines, smallest to largest
 PRINTED_BINS = 80
+# Means that differ by less than this share of the range of what they average are equal: where
+# a symmetry makes them so, rounding would otherwise pass for a curve.
+_FLAT = 1e-9
 
 
 class Bins(NamedTuple):
@@ -149,8 +152,30 @@ class Decay(NamedTuple):
 def curve_of(matrix: Array, pairs: Pairs, protocol: Protocol) -> Binned:
     """Mean against distance, as the protocol gathers it."""
     if protocol.bins is None:
-        return Binned(pairs.distances, mean_by_distance(matrix, pairs))
-    return binned_similarity(matrix, pairs, bins=protocol.bins)
+        values = pair_values(matrix, pairs)
+        return _flattened(
+            Binned(pairs.distances, mean_by_distance(matrix, pairs)), float(np.ptp(values))
+        )
+    curve = binned_similarity(matrix, pairs, bins=protocol.bins)
+    return _flattened(curve, RANGE[1] - RANGE[0])
+
+
+def _flattened(curve: Binned, reach: float) -> Binned:
+    """The curve, or a constant if it varies by rounding only."""
+    if curve.means.size and np.ptp(curve.means) <= _FLAT * reach:
+        return Binned(curve.centres, np.full_like(curve.means, curve.means.mean()))
+    return curve
+
+
+def standardised_curve(matrix: Array, pairs: Pairs) -> Array:
+    """S(d) in deviations of all pairs from their mean, to compare quantities of any unit.
+
+    Its mean square over the pairs is the R² of the distance. NaN where all pairs are equal.
+    """
+    values = pair_values(matrix, pairs)
+    if is_undefined(values):
+        return np.full(pairs.distances.shape, np.nan)
+    return (curve_of(matrix, pairs, PROTOCOLS["ours"]).means - values.mean()) / values.std()
 
 
 def measure(matrix: Array, pairs: Pairs, protocol: Protocol) -> Decay:
