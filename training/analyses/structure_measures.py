@@ -43,7 +43,7 @@ def principal_components(products: Array) -> Components:
     coordinates = vectors[:, kept] * np.sqrt(values[kept])
     # Eigenvectors have no sign of their own: the largest entry of each is made positive.
     largest = coordinates[np.abs(coordinates).argmax(axis=0), np.arange(coordinates.shape[1])]
-    below = -values[values < -_ROUNDING * size].sum()
+    below = np.abs(values[values < -_ROUNDING * size]).sum()
     return Components(
         coordinates * np.sign(largest),
         values[kept] / values[kept].sum(),
@@ -165,7 +165,9 @@ def raster_period(matrix: Array, grid: Grid) -> float:
     width, half = grid[1], (grid[0] // 2) * grid[1]
     steps = np.diff(diagonal_profile(matrix)[1 : half + width])
     first, later = steps[:-width], steps[width:]
-    if first.size < 3 or min(np.ptp(first), np.ptp(later)) <= _ROUNDING * np.abs(matrix).max():
+    if first.size < 3 or not np.isfinite(steps).all():
+        return np.nan
+    if min(np.ptp(first), np.ptp(later)) <= _ROUNDING * np.abs(matrix).max():
         return np.nan
     return float(np.corrcoef(first, later)[0, 1])
 
@@ -185,7 +187,7 @@ def rise_after_the_minimum(profile: Array) -> float:
     0 if it only falls; NaN for a profile that does not fall.
     """
     beyond = profile[1:]
-    if beyond.size < 2:
+    if beyond.size < 2 or not np.isfinite(beyond).all():
         return np.nan
     lowest = int(beyond.argmin())
     fall = beyond[0] - beyond[lowest]
