@@ -121,7 +121,8 @@ def _caption(grid: Grid, seeds: int, resamples: int, protocols: Sequence[str]) -
         f"with the middle 95 % of {resamples} resamplings of the patches for each seed, and over "
         "the means at each distance; (c) the share of the variance over pairs that distance "
         "explains; (d) the share of steps from one distance to the next that go down (a curve "
-        f"without trend: 50 %). Protocols of the table: {meanings}. Nulls make no claim to decay: "
+        f"without trend: 50 %). Protocols of the table: {meanings}. Nulls (lighter bars) make no "
+        "claim to decay: "
         + ", ".join(f"{label} ({meaning})" for label, meaning in NULLS.items())
         + "."
     )

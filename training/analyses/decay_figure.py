@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from training.analyses.decay_protocols import PROTOCOLS, curve_of
 from training.analyses.decay_statistics import (
     Array,
     Pairs,
     explained_by_distance,
-    mean_by_distance,
     pair_values,
     pearson,
     share_of_decreasing_steps,
@@ -99,14 +99,16 @@ def _draw_correlations(axis: Any, rows: Sequence[DecayRow]) -> None:
     axis.hlines(places, low, high, color=BLUE, lw=3.5, alpha=0.4, zorder=2)
     axis.plot(raw, places, "o", color=BLUE, ms=4.5, label="all pairs, 95 %", zorder=3)
     axis.plot(
-        binned, places, "D", color=ORANGE, mfc="white", ms=4.5, label="means by distance", zorder=3
+        binned, places, "D", color=ORANGE, mfc="none", ms=4.5, label="means by distance", zorder=3
     )
     _dashes(axis, raw, 0.0)
     axis.axvline(0, color=BLACK, lw=0.8)
     axis.set_xlim(-1.05, max(0.3, float(np.nanmax(np.append(binned, 0.0))) + 0.1))
     axis.set_xlabel("Pearson, with distance")
     axis.grid(axis="x")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, columnspacing=1.0)
+    # Below the label of the axis, by so many font sizes whatever the height of the figure.
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 4.8}
+    axis.legend(ncols=2, columnspacing=1.0, **below)
 
 
 def _draw_bars(
@@ -136,13 +138,14 @@ def detail_figure(matrix: Array, pairs: Pairs, label: str, quantity: str) -> Any
     with figure_settings():
         figure = new_figure(9.0, 6.2)
         axes = figure.subplots(2, 2)
-        curve = mean_by_distance(matrix, pairs)
+        curve = curve_of(matrix, pairs, PROTOCOLS["ours"]).means
         _draw_sample(axes[0, 0], matrix, pairs, curve)
         _draw_all_pairs(figure, axes[0, 1], matrix, pairs, curve)
         _draw_log(axes[1, 0], pairs.distances, curve)
         _draw_rate(axes[1, 1], pairs.distances, curve)
         for axis in axes.flat:
             axis.set_xlabel("distance in patches")
+            axis.set_xlim(0, pairs.distances[-1] + 0.5)
         for axis in axes[0]:
             axis.set_ylabel(quantity)
         figure.suptitle(label)
@@ -196,20 +199,21 @@ def _draw_log(axis: Any, distances: Array, curve: Array) -> None:
 def _draw_rate(axis: Any, distances: Array, curve: Array) -> None:
     axis.set_ylabel("change of the mean per patch")
     down = share_of_decreasing_steps(curve)
-    if distances.size < 2:
-        axis.set_title("(d) rate of change: one distance only", loc="left")
+    if not math.isfinite(down):
+        axis.set_title("(d) rate of change: constant", loc="left")
         return
     rate = np.diff(curve) / np.diff(distances)
     middle = (distances[:-1] + distances[1:]) / 2
     for chosen, colour, marker, name in (
         (rate < 0, BLUE, "v", "falls"),
-        (rate >= 0, ORANGE, "^", "rises"),
+        (rate > 0, ORANGE, "^", "rises"),
     ):
         axis.vlines(middle[chosen], 0, rate[chosen], color=colour, lw=0.8)
         axis.plot(middle[chosen], rate[chosen], marker, color=colour, ms=3.5, label=name)
     axis.axhline(0, color=BLACK, lw=0.8)
-    share = DASH if not math.isfinite(down) else f"{100 * down:.0f} %"
-    axis.set_title(f"(d) rate of change: {share} of {rate.size} steps go down", loc="left")
+    axis.set_title(
+        f"(d) rate of change: {100 * down:.0f} % of {rate.size} steps go down", loc="left"
+    )
     axis.legend(loc="best")
 
 
