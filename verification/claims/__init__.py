@@ -17,6 +17,7 @@ from verification.claims import (
     periods,
     relative,
     remaining,
+    structure,
     summation,
     surrogate,
     table_one,
@@ -38,6 +39,7 @@ _THEMES = (
     relative,
     learnable,
     remaining,
+    structure,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(

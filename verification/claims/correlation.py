@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.analyses.decay_statistics import patch_pairs
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.decay import SIZE, patch_pairs
+from verification.claims.decay import GRID, SIZE
 from verification.claims.paper_listing import (
     ALPHA_SCALE,
     LISTING,
@@ -204,7 +205,7 @@ def cross_terms(
 
 def _cross_factor(values: Array) -> Array:
     """For each distance the largest |E[f_k g_l]| / sqrt(E[f_k²] E[g_l²]) over k != l."""
-    pairs = patch_pairs()
+    pairs = patch_pairs(GRID)
     counts = np.bincount(pairs.group)
     first = np.concatenate([pairs.first, pairs.second])
     second = np.concatenate([pairs.second, pairs.first])

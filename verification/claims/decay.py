@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
+from training.analyses.decay_statistics import (
+    explained_by_distance,
+    mean_by_distance,
+    patch_pairs,
+    spearman,
+)
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
 from verification.claims.paper_listing import (
@@ -22,6 +26,7 @@ from verification.claims.paper_listing import (
 )
 
 SIZE, WIDTH = 14, 192  # patches per side and model dimension of ViT-Ti/16 at 224
+GRID = (SIZE, SIZE)
 LATTICES = {
     "2.622": LISTING,
     "1.854": LEMNISCATIC,
@@ -30,41 +35,6 @@ LATTICES = {
 }
 ALPHAS = (1.0, 0.5, 0.4, 0.25)
 SCALES = (0.03, 0.15, 0.5, 1.0)
-
-
-# --- Pairs of patches by distance -----------------------------------------------------------
-
-
-class Pairs(NamedTuple):
-    """All pairs of different patches: indices, squared distance, and its rank."""
-
-    first: Array
-    second: Array
-    squared: Array
-    distances: Array  # the distinct distances, ascending
-    group: Array  # for each pair, the position of its distance among them
-
-
-@cache
-def patch_pairs(size: int = SIZE) -> Pairs:
-    row, column = np.divmod(np.arange(size * size), size)
-    first, second = np.triu_indices(size * size, 1)
-    squared = (row[first] - row[second]) ** 2 + (column[first] - column[second]) ** 2
-    distinct, group = np.unique(squared, return_inverse=True)
-    return Pairs(first, second, squared, np.sqrt(distinct), group)
-
-
-def mean_by_distance(gram: Array, pairs: Pairs) -> Array:
-    """S(d): the mean inner product of pairs at each distance."""
-    values = gram[pairs.first, pairs.second]
-    return np.bincount(pairs.group, values) / np.bincount(pairs.group)
-
-
-def explained_by_distance(gram: Array, pairs: Pairs) -> float:
-    """R² of the inner products given the distance: 1 if they depend on it alone."""
-    values = gram[pairs.first, pairs.second]
-    residual = values - mean_by_distance(gram, pairs)[pairs.group]
-    return float(1 - residual.var() / values.var())
 
 
 # --- F23 ------------------------------------------------------------------------------------
@@ -93,7 +63,7 @@ def encoding_gram(periods: HalfPeriods, alpha: float, scale: float, seed: int | 
 
 def distance_decay(gram_of: GramOf = encoding_gram, projections: int = 5) -> Finding:
     """F23: is S(d) strictly decreasing, in any of the configurations?"""
-    pairs = patch_pairs()
+    pairs = patch_pairs(GRID)
     steps = pairs.distances.size - 1
     rises, explained = [], []
     for periods, alpha, scale in product(LATTICES.values(), ALPHAS, SCALES):
@@ -118,9 +88,7 @@ def distance_decay(gram_of: GramOf = encoding_gram, projections: int = 5) -> Fin
         "example S at its minimum": float(curve[lowest]),
         "example distance of the minimum": float(pairs.distances[lowest]),
         "example S at the largest distance": float(curve[-1]),
-        "example Spearman": float(
-            np.corrcoef(exact.ranks(pairs.distances), exact.ranks(curve))[0, 1]
-        ),
+        "example Spearman": spearman(pairs.distances, curve),
         **_one_distance_four_offsets(gram_of(PUBLISHED_RECTANGLE, 0.5, ALPHA_SCALE, None)),
     }
     evidence = (

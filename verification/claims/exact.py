@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from verification.claims.paper_listing import (
@@ -55,8 +53,3 @@ def random_points(count: int, periods: HalfPeriods, seed: int) -> Array:
     """Points of the period cell, none within a twentieth of a period of its corners."""
     u, v = np.random.default_rng(seed).uniform(0.05, 0.95, (2, count))
     return 2 * (u * periods[0] + v * periods[1])
-
-
-def ranks(values: Any) -> Array:
-    """Ranks for Spearman's coefficient; ties do not occur in what is ranked here."""
-    return np.argsort(np.argsort(values)).astype(float)

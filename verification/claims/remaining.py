@@ -8,16 +8,10 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 
+from training.analyses.decay_statistics import explained_by_distance, pair_values, patch_pairs
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts, judge_readings
-from verification.claims.decay import (
-    ALPHAS,
-    LATTICES,
-    SCALES,
-    encoding_gram,
-    explained_by_distance,
-    patch_pairs,
-)
+from verification.claims.decay import ALPHAS, GRID, LATTICES, SCALES, encoding_gram
 from verification.claims.learnable import softplus
 from verification.claims.paper_listing import LISTING, Array, HalfPeriods, box_points, grid_points
 from wefpe_core import Lattice
@@ -188,7 +182,7 @@ def translation_invariance(gram_of: GramOf = encoding_gram) -> Finding:
             for scale in SCALES:
                 gram = gram_of(periods, alpha, scale, None)
                 by_offset.append(_explained_by_offset(gram))
-                by_distance.append(explained_by_distance(gram, patch_pairs()))
+                by_distance.append(explained_by_distance(gram, patch_pairs(GRID)))
     figures = {
         "R² of the offset, smallest": min(by_offset),
         "R² of the offset, largest": max(by_offset),
@@ -204,11 +198,11 @@ def translation_invariance(gram_of: GramOf = encoding_gram) -> Finding:
 
 def _explained_by_offset(gram: Array, size: int = 14) -> float:
     """R² of the inner products of pairs given the signed offset between the patches."""
-    pairs = patch_pairs(size)
+    pairs = patch_pairs((size, size))
     rows, columns = (np.divmod(p, size) for p in (pairs.first, pairs.second))
     key = (columns[0] - rows[0]) * (2 * size) + (columns[1] - rows[1]) + size
     _, group = np.unique(key, return_inverse=True)
-    values = gram[pairs.first, pairs.second]
+    values = pair_values(gram, pairs)
     means = np.bincount(group, values) / np.bincount(group)
     return float(1 - (values - means[group]).var() / values.var())
 

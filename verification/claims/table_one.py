@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
+from training.analyses.decay_protocols import (
+    RANGE,
+    Binned,
+    DecayTable,
+    binned_similarity,
+    table_of,
+)
+from training.analyses.decay_statistics import patch_pairs
+from training.analyses.interaction import content_fused, cosine_matrix
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.decay import SIZE, WIDTH, patch_pairs
+from verification.claims.decay import GRID, SIZE, WIDTH
 from verification.claims.paper_listing import (
     ALPHA_SCALE,
     LISTING,
@@ -21,22 +29,10 @@ from verification.claims.paper_listing import (
     patch_coordinates,
 )
 
-
-class DecayTable(NamedTuple):
-    """The rows of table 1 that a run produces."""
-
-    correlation: float
-    initial: float
-    final: float
-    decay: float  # in %
-    monotone: float  # in % of the steps between bins
-
-
 PRINTED = DecayTable(correlation=-0.966, initial=16.5, final=13.8, decay=16.4, monotone=87.5)
 PRINTED_DIGIT = DecayTable(0.001, 0.1, 0.1, 0.1, 0.1)
-PRINTED_PAIRS, PRINTED_BINS = 19_110, 80
+PRINTED_PAIRS = 19_110
 STRENGTH = 0.8  # beta_pos of the published scripts
-RANGE = (6.0, 20.0)  # theirs too: cosines are mapped to it, smallest to largest
 
 
 def patch_features() -> Array:
@@ -59,43 +55,6 @@ def encoding(inputs: Array, rng: np.random.Generator) -> Array:
     return values / np.sqrt(values.var(axis=1, keepdims=True) + 1e-5)
 
 
-class Binned(NamedTuple):
-    """Mean similarity of the non-empty bins of relative distance."""
-
-    centres: Array
-    means: Array
-
-
-def binned_similarity(vectors: Array, bounds: tuple[float, float] = RANGE) -> Binned:
-    """Cosines of all pairs, mapped to `bounds`, averaged between 80 edges of distance."""
-    pairs = patch_pairs()
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosine = (unit @ unit.T)[pairs.first, pairs.second]
-    cosine = (cosine - cosine.min()) / (cosine.max() - cosine.min())
-    strength = bounds[0] + (bounds[1] - bounds[0]) * cosine
-    distance = np.sqrt(pairs.squared)
-    relative = 100 * distance / distance.max()
-    edges = np.linspace(0, 100, PRINTED_BINS)
-    bin_of = np.digitize(relative, edges) - 1
-    inside = bin_of < edges.size - 1  # half-open bins: the two longest pairs fall out
-    count = np.bincount(bin_of[inside], minlength=edges.size - 1)
-    total = np.bincount(bin_of[inside], strength[inside], minlength=edges.size - 1)
-    filled = count > 0
-    centres = (edges[:-1] + edges[1:]) / 2
-    return Binned(centres[filled], total[filled] / count[filled])
-
-
-def table_of(binned: Binned) -> DecayTable:
-    first, last = float(binned.means[0]), float(binned.means[-1])
-    return DecayTable(
-        correlation=float(np.corrcoef(binned.centres, binned.means)[0, 1]),
-        initial=first,
-        final=last,
-        decay=100 * (first - last) / first,
-        monotone=100 * float((np.diff(binned.means) < 0).mean()),
-    )
-
-
 Protocol = Callable[[np.random.Generator], Array]
 
 
@@ -106,18 +65,22 @@ def encoding_alone(rng: np.random.Generator) -> Array:
 
 def encoding_with_content(rng: np.random.Generator) -> Array:
     """The text's second analysis (L350): N(0, 1) content is added first."""
-    position = encoding(patch_features(), rng)
-    return rng.standard_normal(position.shape) + STRENGTH * position
+    return content_fused(STRENGTH * encoding(patch_features(), rng), rng)
 
 
 def coordinates_alone(rng: np.random.Generator) -> Array:
     return encoding(coordinate_features(), rng)
 
 
+def binned_cosines(vectors: Array, bounds: tuple[float, float] = RANGE) -> Binned:
+    """The cosines of all pairs in the bins of the published script."""
+    return binned_similarity(cosine_matrix(vectors), patch_pairs(GRID), bounds)
+
+
 def statistics(protocol: Protocol, seeds: int) -> tuple[DecayTable, DecayTable]:
     """Mean and standard deviation of each row over the seeds."""
     tables = np.array(
-        [table_of(binned_similarity(protocol(np.random.default_rng(s)))) for s in range(seeds)]
+        [table_of(binned_cosines(protocol(np.random.default_rng(s)))) for s in range(seeds)]
     )
     return DecayTable(*tables.mean(axis=0).tolist()), DecayTable(*tables.std(axis=0).tolist())
 
@@ -133,7 +96,7 @@ LIMIT = 3.0  # standard deviations within which a row counts as reproduced
 
 def decay_table(table: DecayTable = PRINTED, seeds: int = 20) -> Finding:
     """F29: the printed rows against the protocol of the text, and against another."""
-    pairs = patch_pairs()
+    pairs = patch_pairs(GRID)
     figures: dict[str, float] = {"pairs": float(pairs.first.size)}
     away, means = {}, {}
     for name, protocol in (
@@ -148,9 +111,9 @@ def decay_table(table: DecayTable = PRINTED, seeds: int = 20) -> Finding:
             figures[f"{name}: {row}, spread"] = getattr(spread, row)
             figures[f"{name}: {row}, deviations of the table"] = getattr(away[name], row)
     vectors = encoding_with_content(np.random.default_rng(0))
-    figures["non-empty bins"] = float(binned_similarity(vectors).means.size)
+    figures["non-empty bins"] = float(binned_cosines(vectors).means.size)
     for bounds in ((0.0, 1.0), RANGE, (100.0, 101.0)):
-        decay = table_of(binned_similarity(vectors, bounds)).decay
+        decay = table_of(binned_cosines(vectors, bounds)).decay
         figures[f"decay of one run mapped to [{bounds[0]:g}, {bounds[1]:g}], %"] = decay
     computed = 100 * (table.initial - table.final) / table.initial
     arithmetic = pairs.first.size == PRINTED_PAIRS and abs(computed - table.decay) < 0.05

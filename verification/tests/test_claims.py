@@ -27,6 +27,7 @@ from verification.claims import (
     periods,
     relative,
     remaining,
+    structure,
     summation,
     surrogate,
     table_one,
@@ -59,7 +60,7 @@ def finding_of(findings: dict[str, Finding], name: str) -> Finding:
 
 
 def test_every_finding_of_the_audit_is_there_once_and_in_order():
-    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 39)]
+    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 41)]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -116,6 +117,8 @@ def test_a_check_returns_evidence_and_finite_figures(findings, name):
         ("F36", Verdict.TRUE),
         ("F37", Verdict.FALSE),
         ("F38", Verdict.TRUE),
+        ("F39", Verdict.PARTLY),  # principal components
+        ("F40", Verdict.PARTLY),  # similarity matrix
     ],
 )
 def test_the_verdict_is_that_of_the_audit(findings, name, verdict):
@@ -159,6 +162,8 @@ def rounded(finding: Finding, label: str, digits: int) -> float:
         ("F30", "bilinear R², alpha=0.5", 0.011, 2),
         ("F31", "alpha_learn of the square", 2.5466, 5),
         ("F31", "square, 14x14: largest gradient", 0.815, 3),
+        ("F39", "neighbours kept by chance", 0.0381766, 6),  # 10452/(195*1404)
+        ("F40", "encoding: R² of the distance", 0.12, 2),  # hardly more than raw rho², 0.35²
     ],
 )
 def test_a_key_figure_is_that_of_the_audit(findings, name, label, expected, digits):
@@ -259,6 +264,8 @@ FLIPS = {
     "F26, another function": lambda: correlation.autocorrelation_of_wp(two_waves, nodes=128),
     "F28": lambda: decay.mean_of_features(decay.MEAN_CASES[:1]),
     "F37": lambda: remaining.translation_invariance(gaussian_gram),
+    "F39": lambda: structure.principal_plane(structure.coordinate_tables),
+    "F40": lambda: structure.similarity_pattern(structure.coordinate_tables),
     "F35": lambda: remaining.learned_value(readings=dict([*remaining.READINGS.items()][:1])),
 }
 
@@ -279,6 +286,14 @@ def test_table_1_is_found_true_if_it_reports_what_the_encoding_alone_gives():
     mean, _ = table_one.statistics(table_one.encoding_alone, 5)
     finding = table_one.decay_table(mean._replace(decay=100 * (1 - mean.final / mean.initial)), 5)
     assert finding.verdict is Verdict.TRUE, finding.evidence
+
+
+def test_a_cloud_is_neither_a_faithful_map_nor_a_pattern():
+    plane = structure.principal_plane(structure.learned_tables, seeds=2)
+    pattern = structure.similarity_pattern(structure.learned_tables, seeds=2)
+    assert plane.verdict is pattern.verdict is Verdict.PARTLY  # learned ones are one, still
+    assert plane.figures["encoding: neighbours kept"] < 0.1
+    assert abs(pattern.figures["encoding: repeats by row"]) < 0.5
 
 
 def test_a_disk_does_improve_the_truncation_error_but_not_at_the_printed_rate():

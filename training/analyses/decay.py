@@ -1,0 +1,128 @@
+"""Decay of interaction with distance: the paper's table 1 and its figure, for any encoding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from training.analyses.analysis import Analysis
+from training.analyses.decay_figure import comparison_figure, detail_figure
+from training.analyses.decay_protocols import PROTOCOLS
+from training.analyses.decay_statistics import patch_pairs
+from training.analyses.decay_table import NULLS, DecayRow, csv_rows, decay_markdown, decay_rows
+from training.analyses.interaction import interaction_matrix
+from training.analyses.subjects import GRID, Subject
+from training.encodings.grid import Grid
+from wefpe_core.errors import InputError, did_you_mean
+
+# What the interaction of each kind is, as the label of an axis.
+QUANTITIES = {
+    "additive": "cosine of two positions",
+    "rotary": "cosine of two rotations",
+    "bias": "attention bias, mean of the heads",
+    "none": "interaction",
+}
+
+
+def decay_analysis(
+    subjects: Sequence[Subject],
+    grid: Grid = GRID,
+    seeds: int = 5,
+    *,
+    protocols: Sequence[str] = tuple(PROTOCOLS),
+    resamples: int = 200,
+    details: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Analysis:
+    """Every subject and the nulls under each protocol; `details` names those drawn in full.
+
+    By default only the first subject is. `progress` is called with what is being done.
+    """
+    if seeds < 1 or resamples < 1:
+        raise InputError(f"seeds and resamples must be at least 1, got {seeds} and {resamples}")
+    for name in protocols:
+        if name not in PROTOCOLS:
+            raise InputError(
+                f"unknown protocol {name!r}; there are {', '.join(PROTOCOLS)}"
+                + did_you_mean(name, PROTOCOLS)
+            )
+    chosen = _chosen(subjects, details)
+    rows = decay_rows(
+        subjects, grid, seeds, protocols=protocols, resamples=resamples, progress=progress
+    )
+    if progress is not None:
+        progress("drawing")
+    figures = {"decay_compared": comparison_figure(_shown(rows), patch_pairs(grid))}
+    for number, subject in enumerate(chosen, start=1):
+        encoding = subject.build(grid)
+        figures[f"decay_{number}_{_file_name(subject.label)}"] = detail_figure(
+            interaction_matrix(encoding, grid),
+            patch_pairs(grid),
+            subject.label,
+            QUANTITIES[encoding.kind],
+        )
+    return Analysis(
+        name="decay",
+        title="Interaction of patches and their distance",
+        caption=_caption(grid, seeds, resamples, protocols),
+        figures=figures,
+        numbers={
+            "grid": list(grid),
+            "seeds": seeds,
+            "resamples": resamples,
+            "pairs": int(patch_pairs(grid).first.size),
+            "protocols": {name: PROTOCOLS[name].meaning for name in protocols},
+            "nulls": dict(NULLS),
+            "rows": csv_rows(rows),
+            "curves": _curves(rows, grid),
+            "markdown": decay_markdown(rows),
+        },
+        tables={"decay": csv_rows(rows)},
+    )
+
+
+def _chosen(subjects: Sequence[Subject], details: Sequence[str] | None) -> list[Subject]:
+    if details is None:
+        return list(subjects[:1])
+    known = {subject.label: subject for subject in subjects}
+    for label in details:
+        if label not in known:
+            raise InputError(f"{label!r} is to be drawn, but is not among {', '.join(known)}")
+    return [known[label] for label in details]
+
+
+def _shown(rows: Sequence[DecayRow]) -> list[DecayRow]:
+    """The rows of one protocol: ours if it was asked for."""
+    names = list(dict.fromkeys(row.protocol for row in rows))
+    shown = "ours" if "ours" in names else names[0]
+    return [row for row in rows if row.protocol == shown]
+
+
+def _curves(rows: Sequence[DecayRow], grid: Grid) -> dict[str, Any]:
+    """S(d) in deviations of all pairs, which the first panel shows."""
+    curves = {row.encoding: row.standardised.tolist() for row in _shown(rows)}
+    return {"distances": patch_pairs(grid).distances.tolist(), "standardised": curves}
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")
+
+
+def _caption(grid: Grid, seeds: int, resamples: int, protocols: Sequence[str]) -> str:
+    meanings = "; ".join(f"{name}: {PROTOCOLS[name].meaning}" for name in protocols)
+    return (
+        f"Interaction of all pairs of patches of a {grid[0]}x{grid[1]} grid, for encodings as they "
+        f"start (width 192, 3 heads), mean of {seeds} seeds. Interaction is the cosine of two rows "
+        "of an added table; the expected product of two turned random contents over their mean "
+        "lengths, in the first layer, for rotary encodings; the bias of the first layer, averaged "
+        "over heads and both directions, for biases. (a) Mean at each distance, in deviations of "
+        "all pairs from their mean; (b) Pearson's coefficient with the distance over all pairs, "
+        f"with the middle 95 % of {resamples} resamplings of the patches for each seed, and over "
+        "the means at each distance; (c) the share of the variance over pairs that distance "
+        "explains; (d) the share of steps from one distance to the next that go down (a curve "
+        f"without trend: 50 %). Protocols of the table: {meanings}. Nulls (lighter bars) make no "
+        "claim to decay: "
+        + ", ".join(f"{label} ({meaning})" for label, meaning in NULLS.items())
+        + "."
+    )

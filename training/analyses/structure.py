@@ -1,0 +1,225 @@
+"""The structure of an encoding before training: principal components and similarity matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.analyses.analysis import Analysis
+from training.analyses.decay_statistics import Array, explained_by_distance, patch_pairs
+from training.analyses.decay_table import DASH, NULLS
+from training.analyses.interaction import interaction_matrix, position_table
+from training.analyses.structure_figure import Drawn, structure_figure
+from training.analyses.structure_measures import (
+    Components,
+    cells_unfolded,
+    neighbours_by_chance,
+    neighbours_kept,
+    offset_profiles,
+    position_explained,
+    principal_components,
+    raster_period,
+    rise_after_the_minimum,
+    turns_about_the_middle,
+)
+from training.analyses.subjects import GRID, Subject
+from training.encodings.grid import Grid
+
+# Encodings every other one is compared with in the table; none has no structure to show.
+CONTROLS = tuple(label for label in NULLS if label != "none")
+COLUMNS_OF_A_FIGURE = 4
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One encoding: the space it puts the patches in, and what that keeps of the grid."""
+
+    label: str
+    kind: str
+    space: str  # what the components are of
+    similarity: Array
+    components: Components
+    numbers: dict[str, float]  # NaN where something is not defined
+
+    def plane(self) -> Array:
+        """The first two components, (N, 2); zeros where there are fewer."""
+        return first_components(self.components, 2)
+
+
+def first_components(components: Components, count: int) -> Array:
+    found = components.coordinates[:, :count]
+    return np.pad(found, ((0, 0), (0, count - found.shape[1])))
+
+
+def structure_of(subject: Subject, grid: Grid, seed: int = 0) -> Structure:
+    """Measure one encoding as it starts."""
+    encoding = subject.build(grid, seed)
+    similarity, table = interaction_matrix(encoding, grid), position_table(encoding, grid)
+    if table is None:
+        space, products = "principal coordinates of the interaction", similarity
+    else:
+        space, products = "principal components of the table", table @ table.T
+    components = principal_components(products)
+    numbers = measured_structure(components, similarity, grid)
+    return Structure(subject.label, encoding.kind, space, similarity, components, numbers)
+
+
+def measured_structure(components: Components, similarity: Array, grid: Grid) -> dict[str, float]:
+    """Everything the table shows of one encoding."""
+    pairs = patch_pairs(grid)
+    names = ("explained_1", "explained_2", "explained_3")
+    explained = np.pad(components.explained[:3], (0, max(0, 3 - components.explained.size)))
+    numbers = dict(zip(names, explained.tolist(), strict=True))
+    is_point = not components.explained.size  # all patches in one place
+    plane = first_components(components, 2)
+    numbers |= {
+        "explained_by_two": float(explained[:2].sum()),
+        "negative": components.negative,
+        "position_from_two": position_explained(plane, grid),
+        "position_from_three": position_explained(first_components(components, 3), grid),
+        "neighbours_in_plane": neighbours_kept(plane, grid),
+        "neighbours_in_space": neighbours_kept(components.coordinates, grid),
+        "unfolded": cells_unfolded(plane, grid),
+        "turns": turns_about_the_middle(plane, grid),
+    }
+    if is_point:
+        numbers = dict.fromkeys(numbers, math.nan)
+    rows, columns = offset_profiles(similarity, grid)
+    return numbers | {
+        "raster_period": raster_period(similarity, grid),
+        "rise_by_rows": rise_after_the_minimum(rows),
+        "rise_by_columns": rise_after_the_minimum(columns),
+        "explained_by_distance": explained_by_distance(similarity, pairs),
+    }
+
+
+def structure_analysis(
+    subjects: Sequence[Subject],
+    grid: Grid = GRID,
+    seed: int = 0,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> Analysis:
+    """The subjects drawn side by side, and in the table beside the controls."""
+    patch_pairs(grid)  # refuses a grid without pairs before any work
+    labels = [subject.label for subject in subjects]
+    controls = [Subject(label) for label in CONTROLS if label not in labels]
+    found = []
+    for subject in [*subjects, *controls]:
+        if progress is not None:
+            progress(subject.label)
+        found.append(structure_of(subject, grid, seed))
+    if progress is not None:
+        progress("drawing")
+    rows = [_row(each) for each in found]
+    return Analysis(
+        name="structure",
+        title="Structure of positional encodings before training",
+        caption=_caption(grid, seed),
+        figures=_figures(found[: len(subjects)], grid),
+        numbers={
+            "grid": list(grid),
+            "seed": seed,
+            "neighbours_by_chance": neighbours_by_chance(grid),
+            "rows": rows,
+            "markdown": structure_markdown(found, grid),
+        },
+        tables={"structure": rows},
+    )
+
+
+def _figures(found: Sequence[Structure], grid: Grid) -> dict[str, Any]:
+    step, figures = COLUMNS_OF_A_FIGURE, {}
+    for number, start in enumerate(range(0, len(found), step), start=1):
+        name = "structure" if len(found) <= step else f"structure_{number}"
+        figures[name] = structure_figure(
+            [_drawn(each) for each in found[start : start + step]], grid
+        )
+    return figures
+
+
+def _drawn(found: Structure) -> Drawn:
+    numbers = found.numbers
+    explained = found.components.explained[:2]
+    return Drawn(
+        label=found.label,
+        plane=found.plane() if explained.size else None,
+        axes=tuple(
+            f"component {k} ({100 * share:.0f} %)" for k, share in enumerate(explained, start=1)
+        ),
+        similarity=found.similarity,
+        notes=(
+            f"neighbours kept {_text(numbers['neighbours_in_plane'])}",
+            f"unfolded {_text(numbers['unfolded'])}",
+            f"distance: R² = {_text(numbers['explained_by_distance'])}",
+            f"repeats by row: {_text(numbers['raster_period'])}",
+        ),
+    )
+
+
+def _row(found: Structure) -> dict[str, Any]:
+    values = {k: v if math.isfinite(v) else None for k, v in found.numbers.items()}
+    return {"encoding": found.label, "kind": found.kind, "space": found.space, **values}
+
+
+# --- As text ---------------------------------------------------------------------------------
+
+_COLUMNS = (
+    ("variance in two components", "explained_by_two"),
+    ("R² of (u, v) from two", "position_from_two"),
+    ("from three", "position_from_three"),
+    ("neighbours kept in the plane", "neighbours_in_plane"),
+    ("in the space", "neighbours_in_space"),
+    ("unfolded", "unfolded"),
+    ("turns", "turns"),
+    ("repeats by row", "raster_period"),
+    ("rise, rows", "rise_by_rows"),
+    ("rise, columns", "rise_by_columns"),
+    ("R² of distance", "explained_by_distance"),
+)
+
+
+def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
+    """The table people read; a dash where something is not defined."""
+    headings = ["encoding", *(title for title, _ in _COLUMNS)]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for each in found:
+        control = " (control)" if each.label in CONTROLS else ""
+        cells = [f"`{each.label}`{control}", *(_text(each.numbers[key]) for _, key in _COLUMNS)]
+        lines.append(f"| {' | '.join(cells)} |")
+    legend = (
+        f"By chance {neighbours_by_chance(grid):.3f} of the neighbours are kept and half of the "
+        f"cells unfolded. {DASH}: not defined."
+    )
+    return "\n".join([*lines, "", legend, ""])
+
+
+def _text(value: float) -> str:
+    if not math.isfinite(value):
+        return DASH
+    text = f"{value:.2f}"
+    return text.removeprefix("-") if not text.strip("-0.") else text
+
+
+def _caption(grid: Grid, seed: int) -> str:
+    return (
+        f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}). First and second "
+        "row: the first two principal components of the rows of an added table; for encodings "
+        "without a table the principal coordinates of the matrix of interactions (kernel PCA), of "
+        "which only the positive part is a space of vectors. Colour is the row, below it the "
+        "column of the patch; lines join neighbours. Neighbours kept: the share of the patches "
+        "that touch one on the grid which are among its nearest here (eight inside the grid, "
+        f"fewer at its edge); {neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of "
+        "triangles between neighbours that lie the same way round; 1 for a sheet without folds, "
+        "0.5 by chance. Third row: the interaction of all pairs, patches numbered row by row; its "
+        "colours span the middle 98 % of the pairs of different patches. R² of distance: what "
+        "the distance explains of it. Repeats by row: the correlation of the steps along the mean "
+        "diagonal with those one row of patches later, which is 1 for every smooth function of "
+        "the place and not a period of the function. Fourth row: mean interaction of patches some "
+        "rows apart in one column, and columns in one row: a period within the grid would bring "
+        "it up again. Rise: how much of its fall it makes up for (says nothing of noise)."
+    )
