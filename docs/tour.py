@@ -1,4 +1,4 @@
-"""A tour in sixty lines: evaluate, check, differentiate, encode, analyse. Run it: python docs/tour.py"""
+"""A tour in sixty lines: evaluate, check, differentiate, encode, analyse."""
 
 import mpmath
 import numpy as np
@@ -28,7 +28,9 @@ with mpmath.workdps(30):
 points = np.random.default_rng(0).uniform(-2, 2, (1_000_000, 2)).view(complex)[:, 0]
 values = get_backend("numpy").wp(points, lattice)
 want = complex(reference.wp(mpmath.mpc(points[0]), lattice))
-print(f"{len(values):,} values, the first within {abs(values[0] - want) / abs(want):.1e} of mpmath's")
+print(
+    f"{len(values):,} values, the first within {abs(values[0] - want) / abs(want):.1e} of mpmath's"
+)
 
 # %% The torch backend: gradients, also in the lattice itself.
 omega3 = torch.tensor(1.8j, dtype=torch.complex128, requires_grad=True)

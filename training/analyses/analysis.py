@@ -30,6 +30,7 @@ class Analysis:
     figures: Mapping[str, Any]  # file name without suffix -> matplotlib figure
     numbers: Mapping[str, Any]  # all of JSON
     tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)  # file name -> rows
+    markdown: str = ""  # the table people read, where there is one
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
@@ -70,6 +71,9 @@ def _write_files(analysis: Analysis, folder: Path) -> None:
     numbers = {"title": analysis.title, "caption": analysis.caption} | dict(analysis.numbers)
     text = json.dumps(without_nan(numbers), indent=1, ensure_ascii=False) + "\n"
     (folder / f"{analysis.name}.json").write_text(text, encoding="utf-8")
+    if analysis.markdown:
+        page = f"# {analysis.title}\n\n{analysis.caption}\n\n{analysis.markdown.strip()}\n"
+        (folder / f"{analysis.name}.md").write_text(page, encoding="utf-8")
     caption = f"{analysis.title}\n\n{analysis.caption}\n"
     (folder / "caption.txt").write_text(caption, encoding="utf-8")
 

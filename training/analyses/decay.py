@@ -76,9 +76,9 @@ def decay_analysis(
             "nulls": dict(NULLS),
             "rows": csv_rows(rows),
             "curves": _curves(rows, grid),
-            "markdown": decay_markdown(rows),
         },
         tables={"decay": csv_rows(rows)},
+        markdown=decay_markdown(rows),
     )
 
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wefpe_core.errors import InputError
+
 if TYPE_CHECKING:  # the claims use this module where there is no torch
     from training.encodings import AbstractEncoding
     from training.encodings.grid import Grid
@@ -39,6 +41,11 @@ def interaction_matrix(encoding: AbstractEncoding, grid: Grid) -> Array:
         assert bias is not None
         mean: Array = bias.detach().double().numpy().mean(axis=0)
         return (mean + mean.T) / 2
+    if encoding.kind == "combined":
+        raise InputError(
+            "combined has no one interaction, since its parts act in different places; name them "
+            "one by one"
+        )
     return np.ones((grid[0] * grid[1],) * 2)
 
 

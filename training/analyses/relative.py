@@ -12,53 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from training.analyses.addition import (
+    Array,
+    bilinear_fit,
+    ordered_pairs,
+    safe_difference,
+    scaled_error,
+    textbook_difference,
+)
 from training.analyses.analysis import Analysis
 from training.analyses.subjects import GRID, Subject
 from training.encodings.grid import Grid
 from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
-from wefpe_core import Lattice, get_backend
+from wefpe_core import get_backend
 from wefpe_core.errors import InputError
-
-Array = npt.NDArray[Any]
 
 COMPONENTS = 8  # of a table that enter the bilinear form
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 _RAW_FIT, _BOUNDED_FIT = "R² of Re wp", "R² of tanh(0.15 Re wp)"
-
-
-def textbook_difference(pi: Array, dpi: Array, pj: Array, dpj: Array) -> Array:
-    """The addition formula as printed, with -z_i for z_1: wp' changes its sign."""
-    with np.errstate(all="ignore"):
-        return -pi - pj + ((dpj + dpi) / (pj - pi)) ** 2 / 4
-
-
-def safe_difference(pi: Array, dpi: Array, pj: Array, dpj: Array, lattice: Lattice) -> Array:
-    """The same from the better conditioned of two quotients."""
-    found: Array = get_backend("numpy").add(pj, dpj, pi, -dpi, lattice)[0]
-    return found
-
-
-def scaled_error(got: Array, want: Array, pi: Array, pj: Array) -> Array:
-    """|got - want| over the terms that cancel: nothing finer can be asked of the formula."""
-    with np.errstate(all="ignore"):
-        error = np.abs(got - want) / (np.abs(want) + np.abs(pi) + np.abs(pj))
-    return np.where(np.isnan(error), np.inf, error)
-
-
-def bilinear_fit(features: Array, pairs: tuple[Array, Array], target: Array) -> float:
-    """R² of a function of ordered pairs by products of two features, their values and a constant.
-
-    A logit q·k is bilinear in the features (biases add the linear terms), so this is the most
-    one attention head can express.
-    """
-    i, j = pairs
-    products = (features[i, :, None] * features[j, None, :]).reshape(i.size, -1)
-    design = np.concatenate([products, features[i], features[j], np.ones((i.size, 1))], axis=1)
-    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
-    return float(1 - np.var(target - design @ solution) / np.var(target))
 
 
 @dataclass(frozen=True)
@@ -111,12 +84,6 @@ def _expanded(encoding: Any, grid: Grid, dtype: torch.dtype) -> tuple[Array, Arr
     # Not re + 1j*im, which makes NaN of an infinite part.
     p, dp = np.ascontiguousarray(raw).view(complex).T
     return p, dp
-
-
-def ordered_pairs(count: int) -> tuple[Array, Array]:
-    """(i, j) of all i != j."""
-    i, j = np.divmod(np.arange(count * count), count)
-    return i[i != j], j[i != j]
 
 
 def leading_components(table: Array, count: int = COMPONENTS) -> Array:

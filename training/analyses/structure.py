@@ -126,9 +126,9 @@ def structure_analysis(
             "seed": seed,
             "neighbours_by_chance": neighbours_by_chance(grid),
             "rows": rows,
-            "markdown": structure_markdown(found, grid),
         },
         tables={"structure": rows},
+        markdown=structure_markdown(found, grid),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.analyses.relative import (
+from training.analyses.addition import (
     bilinear_fit,
     ordered_pairs,
     safe_difference,

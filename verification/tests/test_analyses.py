@@ -13,17 +13,15 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from training.analyses.analysis import Analysis, write_analysis
-from training.analyses.gallery import gallery_html
-from training.analyses.relative import (
+from training.analyses.addition import (
     bilinear_fit,
-    leading_components,
     ordered_pairs,
-    recovery,
-    relative_analysis,
     safe_difference,
     textbook_difference,
 )
+from training.analyses.analysis import Analysis, write_analysis
+from training.analyses.gallery import gallery_html
+from training.analyses.relative import leading_components, recovery, relative_analysis
 from training.analyses.subjects import Subject, read_grid, read_subjects
 from training.analyses.surface import landscape, read_lattice, surface_analysis
 from training.commands.analyse import main
@@ -51,8 +49,10 @@ def some_analysis(**changes) -> Analysis:
 
 def test_an_analysis_is_written_as_pictures_numbers_tables_and_caption(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "here"
-    names = [path.name for path in write_analysis(some_analysis(), folder)]
-    assert names == ["caption.txt", "example.json", "one.png", "one.svg", "rows.csv"]
+    written = some_analysis(markdown="| a |\n|---|\n| 1 |")
+    names = [path.name for path in write_analysis(written, folder)]
+    assert names == ["caption.txt", "example.json", "example.md", "one.png", "one.svg", "rows.csv"]
+    assert (folder / "example.md").read_text().endswith("2 x 2.\n\n| a |\n|---|\n| 1 |\n")
     numbers = json.loads((folder / "example.json").read_text())
     assert numbers["not"] is None
     assert numbers["inside"] == [None, 2]

@@ -413,7 +413,7 @@ def test_what_is_not_defined_is_empty_in_csv_and_a_dash_in_markdown(finished):
     rows = read_csv(folder / "decay.csv")
     (none,) = (r for r in rows if (r["encoding"], r["protocol"]) == ("none", "ours"))
     assert {none[key] for key in ("raw", "spearman", "explained", "raw_low")} == {""}
-    markdown = analysis.numbers["markdown"]
+    markdown = analysis.markdown
     assert "| `none` (null) | – | – | – | – | – | – | 1 → 1 |" in markdown
     assert "nan" not in markdown
     assert markdown.count("| encoding |") == len(PROTOCOLS)

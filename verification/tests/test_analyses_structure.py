@@ -257,7 +257,7 @@ def test_the_analysis_has_the_subjects_and_the_controls_once(finished):
 
 def test_undefined_numbers_are_dashes_and_more_than_four_columns_are_two_figures(finished):
     analysis, folder, _ = finished
-    assert f"| `none` |{' – |' * 11}" in analysis.numbers["markdown"]
+    assert f"| `none` |{' – |' * 11}" in analysis.markdown
     assert set(analysis.figures) == {"structure_1", "structure_2"}
     assert (folder / "structure_2.png").stat().st_size > 10_000
     assert "kernel PCA" in analysis.caption
