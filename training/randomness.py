@@ -11,7 +11,7 @@ import hashlib
 
 import torch
 
-from wefpe_core import InputTypeError
+from wefpe_core import InputError, InputTypeError
 
 _BITS = 63  # of a seed: what `torch.manual_seed` takes without a sign
 
@@ -39,3 +39,18 @@ def generator(seed: int, *words: str | int) -> torch.Generator:
     numbers with probability 2^-32.
     """
     return torch.Generator().manual_seed(derived_seed(seed, *words))
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from ``0,1,2`` or ``0-4``, or both mixed."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise InputError(f"seeds must be numbers as in 0,1,2 or 0-4, got {text!r}")
+        if int(last or first) < int(first):
+            raise InputError(f"a range of seeds goes upwards, got {part.strip()!r}")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(set(seeds)) < len(seeds) or not seeds:
+        raise InputError(f"every seed counts once, got {text!r}")
+    return tuple(seeds)

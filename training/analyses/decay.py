@@ -28,7 +28,7 @@ QUANTITIES = {
 def decay_analysis(
     subjects: Sequence[Subject],
     grid: Grid = GRID,
-    seeds: int = 5,
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
     *,
     protocols: Sequence[str] = tuple(PROTOCOLS),
     resamples: int = 200,
@@ -39,8 +39,8 @@ def decay_analysis(
 
     By default only the first subject is. `progress` is called with what is being done.
     """
-    if seeds < 1 or resamples < 1:
-        raise InputError(f"seeds and resamples must be at least 1, got {seeds} and {resamples}")
+    if not seeds or resamples < 1:
+        raise InputError(f"at least 1 seed and resample are needed, got {seeds} and {resamples}")
     for name in protocols:
         if name not in PROTOCOLS:
             raise InputError(
@@ -65,11 +65,11 @@ def decay_analysis(
     return Analysis(
         name="decay",
         title="Interaction of patches and their distance",
-        caption=_caption(grid, seeds, resamples, protocols),
+        caption=_caption(grid, len(seeds), resamples, protocols),
         figures=figures,
         numbers={
             "grid": list(grid),
-            "seeds": seeds,
+            "seeds": list(seeds),
             "resamples": resamples,
             "pairs": int(patch_pairs(grid).first.size),
             "protocols": {name: PROTOCOLS[name].meaning for name in protocols},

@@ -66,14 +66,14 @@ class _Result(NamedTuple):
 def measured_rows(
     subject: Subject,
     grid: Grid,
-    seeds: int,
+    seeds: Sequence[int],
     protocols: Sequence[str] = tuple(PROTOCOLS),
     resamples: int = 200,
 ) -> list[DecayRow]:
     """The subject under each protocol."""
     pairs = patch_pairs(grid)
     found: dict[str, list[_Result]] = {name: [] for name in protocols}
-    for seed in range(seeds):
+    for seed in seeds:
         encoding = subject.build(grid, seed)
         alone = interaction_matrix(encoding, grid)
         for name in protocols:
@@ -133,7 +133,7 @@ def _deviation(values: Array) -> Array:
 def decay_rows(
     subjects: Sequence[Subject],
     grid: Grid,
-    seeds: int,
+    seeds: Sequence[int],
     *,
     protocols: Sequence[str] = tuple(PROTOCOLS),
     resamples: int = 200,

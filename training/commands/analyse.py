@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -57,6 +58,13 @@ def _write(analysis: Analysis, output: Path) -> None:
         console.print(str(path), highlight=False, markup=False)
 
 
+@contextmanager
+def _working() -> Iterator[Callable[[str], None]]:
+    """A line on the terminal that says what is being done."""
+    with Console(stderr=True).status("working") as status:
+        yield status.update
+
+
 def _claimed(output: Path | None, name: str) -> Path:
     """The folder to write to, refused before any work if it exists."""
     from training.analyses.analysis import check_new
@@ -104,6 +112,66 @@ def relative(
     names = encodings or [*USUAL, "weierstrass:function=powers", "weierstrass_fourier"]
     subjects = read_subjects(names, shape)
     _write(relative_analysis(subjects, source=Subject(source), grid=shape, seed=seed), folder)
+
+
+@app.command()
+def structure(
+    encodings: Encodings = None,
+    grid: GridText = "14x14",
+    seed: Seed = 0,
+    output: Output = None,
+) -> None:
+    """Principal components and similarity matrices."""
+    from training.analyses.structure import structure_analysis
+    from training.analyses.subjects import read_grid, read_subjects
+
+    folder, shape = _claimed(output, "structure"), read_grid(grid)
+    subjects = read_subjects(encodings or USUAL, shape)
+    _write(structure_analysis(subjects, shape, seed), folder)
+
+
+@app.command()
+def decay(
+    encodings: Encodings = None,
+    grid: GridText = "14x14",
+    seeds: Seeds = "0-4",
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="ours, paper or authors; all three if not given. Repeat it for each."),
+    ] = None,
+    detail: Annotated[
+        list[str] | None,
+        typer.Option(help="An encoding to draw in four panels; the first if not given."),
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Interaction of patches against their distance, with nulls."""
+    from training.analyses.decay import decay_analysis
+    from training.analyses.decay_protocols import PROTOCOLS
+    from training.analyses.subjects import read_grid, read_subjects
+    from training.randomness import parse_seeds
+
+    folder, shape = _claimed(output, "decay"), read_grid(grid)
+    subjects = read_subjects(encodings or decay_subjects(), shape)
+    with _working() as say:
+        found = decay_analysis(
+            subjects,
+            shape,
+            parse_seeds(seeds),
+            protocols=protocol or tuple(PROTOCOLS),
+            details=detail,
+            progress=say,
+        )
+    _write(found, folder)
+
+
+def decay_subjects() -> list[str]:
+    """Every encoding that has one interaction, and the readings of the paper."""
+    from training.encodings import available_encodings
+
+    readings = [f"weierstrass:fidelity={name}" for name in ("authors", "paper")]
+    names = [name for name in available_encodings() if name not in ("none", "combined")]
+    return ["weierstrass", *readings, *(name for name in names if name != "weierstrass")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

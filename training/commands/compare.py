@@ -60,8 +60,9 @@ def compare(
     comparison.png.
     """
     from training.comparison.arms import control_arms, parse_arms
-    from training.comparison.sweep import Sweep, parse_seeds
+    from training.comparison.sweep import Sweep
     from training.configuration import load_config
+    from training.randomness import parse_seeds
 
     base = load_config(config, overrides or ())
     arms = parse_arms(encoding or ["learned", "sincos2d", "weierstrass"])

@@ -22,21 +22,6 @@ from training.engine.run_folder import RunFolder, write_whole
 from wefpe_core.errors import InputError
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds from ``0,1,2`` or ``0-4``, or both mixed."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise InputError(f"seeds must be numbers as in 0,1,2 or 0-4, got {text!r}")
-        if int(last or first) < int(first):
-            raise InputError(f"a range of seeds goes upwards, got {part.strip()!r}")
-        seeds += range(int(first), int(last or first) + 1)
-    if len(set(seeds)) < len(seeds) or not seeds:
-        raise InputError(f"every seed counts once, got {text!r}")
-    return tuple(seeds)
-
-
 @dataclass(frozen=True)
 class Planned:
     """One run of a comparison."""

@@ -361,9 +361,9 @@ def test_a_protocol_that_adds_content_says_nothing_of_rotations_and_biases():
     from training.analyses.subjects import Subject
 
     for label in ("rope_axial", "weierstrass_green"):
-        (row,) = measured_rows(Subject(label), (3, 4), 2, ["authors"], 5)
+        (row,) = measured_rows(Subject(label), (3, 4), [0, 1], ["authors"], 5)
         assert all(map(math.isnan, row.mean))
-    (row,) = measured_rows(Subject("none"), (8, 8), 2, ["authors"], 50)
+    (row,) = measured_rows(Subject("none"), (8, 8), [0, 1], ["authors"], 50)
     assert row.low < 0 < row.high  # content alone
 
 
@@ -385,7 +385,7 @@ def finished(tmp_path_factory):
     grid, done = (4, 5), []
     subjects = read_subjects(["weierstrass", "none", "weierstrass_green"], grid)
     analysis = decay_analysis(
-        subjects, grid, 2, resamples=20, details=["weierstrass", "none"], progress=done.append
+        subjects, grid, (0, 1), resamples=20, details=["weierstrass", "none"], progress=done.append
     )
     folder = tmp_path_factory.mktemp("decay") / "results"
     write_analysis(analysis, folder)
@@ -438,7 +438,7 @@ def test_mistakes_are_named(finished):
     with pytest.raises(InputError, match="1x1 has no pair"):
         decay_analysis(subjects, (1, 1))
     with pytest.raises(InputError, match="at least 1"):
-        decay_analysis(subjects, seeds=0)
+        decay_analysis(subjects, seeds=[])
 
 
 def test_the_statistics_need_neither_torch_nor_matplotlib():

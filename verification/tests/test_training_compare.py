@@ -14,11 +14,12 @@ pytest.importorskip("accelerate")
 from training.commands import compare as compare_command
 from training.comparison.arms import control_arms, parse_arm, parse_arms
 from training.comparison.statistics import bootstrap_interval, student_interval, summarise
-from training.comparison.sweep import Sweep, parse_seeds
+from training.comparison.sweep import Sweep
 from training.comparison.tables import summary_markdown
 from training.configuration import change_config, load_config
 from training.configuration.encoding_rules import build_position_encoding
 from training.engine.errors import RunError
+from training.randomness import parse_seeds
 from verification.tests.training_runs import TINY
 from wefpe_core.errors import InputError
 
