@@ -14,7 +14,6 @@ Quantity = Literal[
     "validation_accuracy",
     "gap",
     "rate",
-    "tau_real",
     "tau_imag",
     "omega1",
     "omega3_real",
@@ -37,10 +36,9 @@ _READ: dict[Quantity, tuple[str, Callable[[Row], float]]] = {
     "validation_accuracy": ("epoch", lambda row: 100.0 * row["validation"]["accuracy"]),
     "gap": ("epoch", lambda row: 100.0 * (row["accuracy"] - row["validation"]["accuracy"])),
     "rate": ("step", lambda row: row["rate"]),
-    "tau_real": ("step", lambda row: row["encoding"]["omega3_real"] / row["encoding"]["omega1"]),
-    "tau_imag": ("step", lambda row: row["encoding"]["tau_imag"]),
-    "omega1": ("step", lambda row: row["encoding"]["omega1"]),
-    "omega3_real": ("step", lambda row: row["encoding"]["omega3_real"]),
+    "tau_imag": ("epoch", lambda row: row["encoding"]["tau_imag"]),
+    "omega1": ("epoch", lambda row: row["encoding"]["omega1"]),
+    "omega3_real": ("epoch", lambda row: row["encoding"]["omega3_real"]),
 }
 
 
