@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def table_rows(path: LatticePath) -> list[Row]:
 def summary(path: LatticePath) -> dict[str, Any]:
     """The two ends of a path."""
     tau = path.tau
-    moved = float(sum(abs(b - a) for a, b in zip(tau[:-1], tau[1:], strict=True)))
+    moved = float(sum(abs(b - a) for a, b in pairwise(tau)))
     return {
         "label": path.label,
         "seed": path.seed,
