@@ -65,13 +65,15 @@ def curves_analysis(runs: Sequence[Path]) -> Analysis:
 
 def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
     """A row for each epoch of each training."""
-    rows = []
+    rows: list[Row] = []
     for training in trainings:
-        curves = {name: read_curve(training.rows, name) for name in _OF_EPOCHS}
-        by_epoch = {n: dict(zip(c.epochs, c.values, strict=True)) for n, c in curves.items()}
-        for epoch in curves["loss"].epochs:
-            found = {name: values[epoch] for name, values in by_epoch.items() if epoch in values}
-            rows.append({"label": label, "seed": training.experiment.seed, "epoch": epoch} | found)
+        first: Row = {"label": label, "seed": training.experiment.seed}
+        by_epoch: dict[float, dict[str, float]] = {}
+        for name in _OF_EPOCHS:
+            curve = read_curve(training.rows, name)
+            for epoch, value in zip(curve.epochs, curve.values, strict=True):
+                by_epoch.setdefault(epoch, {})[name] = value
+        rows += [{**first, "epoch": epoch, **values} for epoch, values in by_epoch.items()]
     return rows
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from training.analyses.analysis import Analysis, Row
 from training.analyses.attention_locality import Locality, check_query, locality
-from training.analyses.initial_attention_figures import draw_maps, draw_statistics
+from training.analyses.initial_attention_figures import draw_heads, draw_maps, draw_statistics
 from training.analyses.photographs import read_photographs
 from training.analyses.subjects import DEPTH, DIM, GRID, HEADS, Subject
 from training.encodings.grid import Grid
@@ -88,14 +88,18 @@ def initial_attention_analysis(
     """
     found = measure(subjects, grid, seeds, query=query, image=image, start=start, progress=progress)
     with figure_settings():
-        figures = {"maps": draw_maps(found), "statistics": draw_statistics(found)}
+        figures = {
+            "maps": draw_maps(found),
+            "heads": draw_heads(found),
+            "statistics": draw_statistics(found),
+        }
     height, width = grid
     at = found[0].query
     shown = Path(image).name if image not in ("zero", "noise") else f"a {image} image"
     caption = (
         f"Attention from patch (row {at[0]}, column {at[1]}) to the {height} x {width} patches in "
-        f"the first block of a ViT-Ti/16 without any training, mean of {HEADS} heads, class token "
-        f"left out, for {shown}; seeds {', '.join(map(str, seeds))}; {_STARTS_IN_WORDS[start]}. "
+        f"the first block of a ViT-Ti/16 without any training, mean of {HEADS} heads (and each for "
+        f"seed {seeds[0]}), class token left out, for {shown}; seeds {', '.join(map(str, seeds))}; {_STARTS_IN_WORDS[start]}. "
         "Colours: attention in units of uniform attention. Statistics: Spearman's rank correlation "
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
         "(1 first); mean distance over that of uniform attention; largest over smallest attention; "

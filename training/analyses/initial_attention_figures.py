@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from training.figure_style import BLUE, PLAIN_MAP, new_figure
 
 if TYPE_CHECKING:
     from training.analyses.initial_attention import InitialAttention
+
+Map = npt.NDArray[np.float64]
 
 _TITLES = {
     "spearman": "Spearman of distance\nand attention",
@@ -30,36 +33,52 @@ _ON_LOG_SCALE = ("query_rank", "max_over_min")
 
 
 def draw_maps(found: Sequence[InitialAttention]) -> Any:
-    """A strip of maps for each encoding, one for each seed, with colours of its own."""
-    labels = list(dict.fromkeys(each.label for each in found))
-    seeds = len(found) // len(labels)
-    across = 1 if len(labels) <= 3 else 2
-    down = -(-len(labels) // across)
-    width = max(1.0 * seeds + 0.9, 2.6)
-    figure = new_figure(width * across + 0.2, 1.5 * down)
+    """The mean over heads: a strip for each encoding, a map for each seed."""
+    strips: dict[str, list[tuple[str, Map]]] = {}
+    for each in found:
+        strips.setdefault(each.label, []).append((f"seed {each.seed}", each.mean))
+    return _draw_strips(strips, found[0].query)
+
+
+def draw_heads(found: Sequence[InitialAttention]) -> Any:
+    """The heads of the first seed: a strip for each encoding, a map for each head."""
+    strips = {
+        each.label: [(f"head {number}", head) for number, head in enumerate(each.heads)]
+        for each in found
+        if each.seed == found[0].seed
+    }
+    return _draw_strips(strips, found[0].query)
+
+
+def _draw_strips(strips: Mapping[str, Sequence[tuple[str, Map]]], query: tuple[int, int]) -> Any:
+    """Each strip has colours of its own: what is flat would show nothing beside what is not."""
+    longest = max(map(len, strips.values()))
+    across = 1 if len(strips) <= 3 else 2
+    down = -(-len(strips) // across)
+    figure = new_figure(max(1.0 * longest + 0.9, 2.6) * across + 0.2, 1.5 * down)
     figure.get_layout_engine().set(w_pad=0.08)  # subfigures forget the labels of colour bars
-    strips = figure.subfigures(down, across, squeeze=False).flatten()
-    for strip, label in zip(strips, labels, strict=False):
-        _draw_strip(strip, label, [each for each in found if each.label == label])
+    parts = figure.subfigures(down, across, squeeze=False).flatten()
+    for part, (label, maps) in zip(parts, strips.items(), strict=False):
+        part.suptitle(label, fontsize=8)
+        _draw_strip(part, maps, query)
     return figure
 
 
-def _draw_strip(strip: Any, label: str, found: Sequence[InitialAttention]) -> None:
+def _draw_strip(part: Any, maps: Sequence[tuple[str, Map]], query: tuple[int, int]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    strip.suptitle(label, fontsize=8)
-    panels = strip.subplots(1, len(found), squeeze=False)[0]
-    maps = [each.mean * each.mean.size for each in found]
-    low, high = min(m.min() for m in maps), max(m.max() for m in maps)
+    panels = part.subplots(1, len(maps), squeeze=False)[0]
+    scaled = [values * values.size for _, values in maps]
+    low, high = min(m.min() for m in scaled), max(m.max() for m in scaled)
     if high - low < 1e-9:  # uniform to rounding: its noise is nothing to see
         low, high = 0.5, 1.5
-    for panel, each, values in zip(panels, found, maps, strict=True):
+    for panel, (name, _), values in zip(panels, maps, scaled, strict=True):
         image = panel.imshow(values, cmap=PLAIN_MAP, vmin=low, vmax=high)
-        _mark(panel, each.query)
+        _mark(panel, query)
         panel.set_xticks([])
         panel.set_yticks([])
-        panel.set_xlabel(f"seed {each.seed}", fontsize=7)
-    bar = strip.colorbar(image, ax=list(panels), shrink=0.85, pad=0.02, aspect=12)
+        panel.set_xlabel(name, fontsize=7)
+    bar = part.colorbar(image, ax=list(panels), shrink=0.85, pad=0.02, aspect=12)
     bar.ax.tick_params(labelsize=6, length=2)
     bar.locator = MaxNLocator(3)
     bar.formatter = "{x:g}"

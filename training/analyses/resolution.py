@@ -186,16 +186,17 @@ def table_rows(found: Sequence[SizeScore]) -> list[Row]:
 
 def retained_rows(found: Sequence[SizeScore]) -> list[Row]:
     """For each curve and size the mean accuracy, and what it is minus that at the own size."""
-    rows = []
+    rows: list[Row] = []
     for curve, mine in _by_curve(found).items():
         own = {each.seed: each.scores.accuracy for each in mine if each.is_trained}
         for size in sorted({each.size for each in mine}, key=_order):
             here = [each for each in mine if each.size == size]
             accuracies = [each.scores.accuracy for each in here]
             changes = [each.scores.accuracy - own[each.seed] for each in here]
-            row = {"label": curve, "size": size_text(size), "runs": len(here)}
+            row: dict[str, Any] = {"label": curve, "size": size_text(size), "runs": len(here)}
             row["accuracy"] = sum(accuracies) / len(here)
-            rows.append(row | {"change": sum(changes) / len(here)})
+            row["change"] = sum(changes) / len(here)
+            rows.append(row)
     return rows
 
 

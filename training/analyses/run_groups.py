@@ -72,7 +72,7 @@ def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
     for path, experiment in runs.items():
         groups.setdefault(config_hash(experiment.model_copy(update={"seed": 0})), []).append(path)
     names = {key: encoding_label(runs[paths[0]]) for key, paths in groups.items()}
-    labels = {}
+    labels: dict[Path, str] = {}
     for key, paths in groups.items():
         is_alone = list(names.values()).count(names[key]) == 1
         label = names[key] if is_alone else f"{names[key]} ({paths[0].name})"
