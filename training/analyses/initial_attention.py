@@ -99,7 +99,8 @@ def initial_attention_analysis(
     caption = (
         f"Attention from patch (row {at[0]}, column {at[1]}) to the {height} x {width} patches in "
         f"the first block of a ViT-Ti/16 without any training, mean of {HEADS} heads (and each for "
-        f"seed {seeds[0]}), class token left out, for {shown}; seeds {', '.join(map(str, seeds))}; {_STARTS_IN_WORDS[start]}. "
+        f"seed {seeds[0]}), class token left out, for {shown}; seeds "
+        f"{', '.join(map(str, seeds))}; {_STARTS_IN_WORDS[start]}. "
         "Colours: attention in units of uniform attention. Statistics: Spearman's rank correlation "
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
         "(1 first); mean distance over that of uniform attention; largest over smallest attention; "

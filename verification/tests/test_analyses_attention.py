@@ -229,8 +229,8 @@ def test_without_added_position_a_zero_image_is_seen_evenly():
 def test_a_photograph_and_what_is_none(tmp_path):
     subjects = read_subjects(["none"], SMALL)
     path = photograph(tmp_path / "a.png", (90, 70))
-    seen = [initial.measure(subjects, SMALL, (0,), image=image)[0].mean for image in
-            (str(path), "zero")]  # fmt: skip
+    images = (str(path), "zero")
+    seen = [initial.measure(subjects, SMALL, (0,), image=image)[0].mean for image in images]
     assert np.ptp(seen[0]) > 1e-4 > np.ptp(seen[1])
     with pytest.raises(InputError, match=r"b\.png does not exist"):
         initial.measure(subjects, SMALL, (0,), image=str(tmp_path / "b.png"))
@@ -245,7 +245,7 @@ def test_the_analysis_of_initial_attention_is_written(tmp_path):
     assert "row 2, column 3" in analysis.caption
     assert len(analysis.tables["locality"]) == 3 * 2 * (1 + 3)  # the mean and three heads
     names = {path.name for path in write_analysis(analysis, tmp_path / "out")}
-    assert {"maps.png", "statistics.svg", "locality.csv", "summary.csv"} <= names
+    assert {"maps.png", "heads.png", "statistics.svg", "locality.csv", "summary.csv"} <= names
 
 
 # --- Models and images ---------------------------------------------------------------------------
@@ -272,9 +272,8 @@ def weights_file(tmp_path_factory) -> Path:
     torch.manual_seed(0)
     model = build_vit("micro", encoding="learned", num_classes=5)
     path = tmp_path_factory.mktemp("weights") / "published.safetensors"
-    save_file(
-        {name: tensor.contiguous() for name, tensor in timm_state_dict(model, (8, 8)).items()}, path
-    )
+    state = timm_state_dict(model, (8, 8))
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
     return path
 
 

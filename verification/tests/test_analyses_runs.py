@@ -29,6 +29,8 @@ from training.engine.runs import run  # noqa: E402
 from verification.tests.training_runs import TINY  # noqa: E402
 from wefpe_core import InputError  # noqa: E402
 
+LEARNED = ("position_encoding.name=learned", "position_encoding.options={}")
+
 # --- Logs written by hand ------------------------------------------------------------------------
 
 
@@ -97,11 +99,10 @@ def test_mean_and_range_where_all_curves_have_points():
 def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path):
     log = [epoch_row(1, 2.0, 0.5), epoch_row(2, 1.0, 0.7)]
     other = [epoch_row(1, 4.0, 0.3), epoch_row(2, 2.0, 0.6)]
-    learned = ("position_encoding.name=learned", "position_encoding.options={}")
     paths = [
         write_run(tmp_path / "a0", log, "seed=0"),
         write_run(tmp_path / "a1", other, "seed=1"),
-        write_run(tmp_path / "b0", log, *learned),
+        write_run(tmp_path / "b0", log, *LEARNED),
     ]
     analysis = curves_analysis(paths)
     wef, rival = analysis.tables["summary"]
@@ -125,11 +126,7 @@ def test_experiments_with_one_encoding_are_told_apart_by_their_folders(tmp_path)
     }
     name = "weierstrass:projection=mlp"
     assert list(labels_of(runs).values()) == [f"{name} (short)", f"{name} (long)", "none"]
-    matched = load_config(
-        "digits",
-        ["position_encoding.name=learned", "position_encoding.options={}"]
-        + ["position_encoding.scale_match=0.8"],
-    )
+    matched = load_config("digits", [*LEARNED, "position_encoding.scale_match=0.8"])
     assert encoding_label(matched) == "learned:scale_match=0.8"
 
 
@@ -192,12 +189,9 @@ def test_the_analysis_of_a_lattice_is_written(tmp_path):
 
 def test_encodings_that_learn_no_lattice_are_refused(tmp_path):
     log = [epoch_row(1, 1.0, 0.5)]
-    options = "position_encoding.options={}"
-    learned = write_run(tmp_path / "a", log, "position_encoding.name=learned", options)
+    learned = write_run(tmp_path / "a", log, *LEARNED)
     with pytest.raises(InputError, match="learned has no lattice"):
         lattice_analysis([learned])
-    fixed = load_config("digits", ["position_encoding.options.fidelity=authors"])
-    assert fixed.position_encoding.options["fidelity"] == "authors"
     square = step_row(4, 1.0, 1j, 2.62205755429212)
     path = write_run(tmp_path / "b", [square, *log], "position_encoding.options.fidelity=authors")
     with pytest.raises(InputError, match=r"fidelity=authors is not learned"):
@@ -213,7 +207,6 @@ SHAPES = (
     "training.epochs=1",
     "training.threads=0",
 )
-LEARNED = ("position_encoding.name=learned", "position_encoding.options={}")
 
 
 @pytest.fixture(scope="module")
