@@ -246,6 +246,6 @@ def _draw_cell(panel: Any, path: LatticePath, place: int) -> None:
         points[0].real, points[0].imag, MARKERS[1], color=BLUE, markersize=4, label="upper left"
     )
     panel.plot(
-        corners[:4].real, corners[:4].imag, "X", color=ORANGE, markersize=6, label="poles of ℘"
+        corners[:4].real, corners[:4].imag, "X", color=ORANGE, markersize=6, label="lattice points (poles)"
     )
     panel.set_aspect("equal")

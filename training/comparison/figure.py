@@ -32,7 +32,7 @@ def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str
             ends = [100.0 * summary.student.low, 100.0 * summary.student.high]
             right.plot(ends, [y, y], color=ORANGE)
     left.set_yticks(rows, [summary.label for summary in summaries])
-    left.invert_yaxis()
+    left.set_ylim(len(summaries) - 0.4, -0.6)  # the first on top, and room for its marks
     left.set(title="test accuracy %, each seed and the mean")
     right.axvline(0.0, color="0.4", linewidth=1)
     right.set(title=f"minus {reference}, paired, 95 % (Student)")
