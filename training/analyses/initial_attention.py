@@ -86,6 +86,7 @@ def initial_attention_analysis(
     progress : callable, optional
         Told which seed is at work.
     """
+    seeds = tuple(dict.fromkeys(seeds))
     found = measure(subjects, grid, seeds, query=query, image=image, start=start, progress=progress)
     with figure_settings():
         figures = {
@@ -95,7 +96,9 @@ def initial_attention_analysis(
         }
     height, width = grid
     at = found[0].query
-    shown = Path(image).name if image not in ("zero", "noise") else f"a {image} image"
+    shown = f"a {image} image"
+    if image not in ("zero", "noise"):
+        shown = f"the photograph {Path(image).name} (normalised by mean and deviation 0.5)"
     caption = (
         f"Attention from patch (row {at[0]}, column {at[1]}) to the {height} x {width} patches in "
         f"the first block of a ViT-Ti/16 without any training, mean of {HEADS} heads (and each for "

@@ -17,7 +17,6 @@ from training.analyses.run_groups import Training, grouped, read_trainings, seed
 from training.configuration.encoding_rules import build_position_encoding
 from training.encodings.elliptic_values import Frame
 from training.encodings.grid import patch_centres
-from training.engine.run_folder import SEARCH
 from training.figure_style import (
     BLACK,
     BLUE,
@@ -109,14 +108,15 @@ def read_path(label: str, training: Training) -> LatticePath:
 def lattice_analysis(runs: Sequence[Path]) -> Analysis:
     """Im tau and the half-periods over the steps, the path of tau, and the cells at both ends.
 
-    Of a run in two parts the final one is shown, whose weights were kept.
+    Of a run in two parts the last is shown, whose weights are kept.
 
     Parameters
     ----------
     runs : sequence of Path
         Folders of runs, finished or going on, with encodings that learn a lattice.
     """
-    groups = grouped(each for each in read_trainings(runs) if each.part != SEARCH)
+    last = {training.path: training for training in read_trainings(runs)}
+    groups = grouped(last.values())
     paths = [read_path(label, each) for label, group in groups.items() for each in group]
     with figure_settings():
         figures = {"learned_lattice": draw_paths(paths), "period_cells": draw_cells(paths)}
@@ -245,7 +245,7 @@ def _draw_cell(panel: Any, path: LatticePath, place: int) -> None:
     panel.plot(
         points[0].real, points[0].imag, MARKERS[1], color=BLUE, markersize=4, label="upper left"
     )
-    panel.plot(
-        corners[:4].real, corners[:4].imag, "X", color=ORANGE, markersize=6, label="lattice points (poles)"
-    )
+    poles = corners[:4]
+    label = "lattice points (poles)"
+    panel.plot(poles.real, poles.imag, "X", color=ORANGE, markersize=6, label=label)
     panel.set_aspect("equal")

@@ -35,7 +35,9 @@ class Photograph:
 def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
     """Every file decoded, so that what is missing or no image is named before any work."""
     photographs = []
-    for path in map(Path, paths):
+    unique = list(dict.fromkeys(map(Path, paths)))
+    stems = [path.stem for path in unique]
+    for path in unique:
         if not path.is_file():
             what = "is a folder, not an image" if path.is_dir() else "does not exist"
             raise InputError(f"{path} {what}")
@@ -48,5 +50,6 @@ def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
             raise
         except Exception as error:  # OSError, SyntaxError, ValueError, DecompressionBombError, ...
             raise InputError(f"{path} cannot be decoded as an image: {error}") from error
-        photographs.append(Photograph(path.stem, turned))
+        name = path.stem if stems.count(path.stem) == 1 else str(path)
+        photographs.append(Photograph(name, turned))
     return photographs

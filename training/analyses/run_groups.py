@@ -41,11 +41,14 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
     """The logs of some runs, which may still be going on."""
     trainings = []
     for path, experiment in check_runs(paths, finished=False).items():
-        for part, folder in RunFolder(path).trainings().items():
-            rows = training_rows(folder.log)
-            if not any(row["kind"] == "epoch" for row in rows):
-                raise RunError(f"{folder.log} has no finished epoch yet")
-            trainings.append(Training(path, part, experiment, rows))
+        begun = [
+            Training(path, part, experiment, training_rows(folder.log))
+            for part, folder in RunFolder(path).trainings().items()
+        ]
+        shown = [each for each in begun if any(row["kind"] == "epoch" for row in each.rows)]
+        if not shown:
+            raise RunError(f"{path} has no finished epoch yet")
+        trainings += shown
     return trainings
 
 

@@ -328,6 +328,14 @@ def test_photographs_are_cut_to_the_middle_not_distorted(tmp_path):
     assert read.fitted((10, 30), 1).shape == (1, 10, 30)
 
 
+def test_photographs_of_one_name_are_told_apart(tmp_path):
+    (tmp_path / "b").mkdir()
+    one, other = (photograph(tmp_path / name, (20, 20)) for name in ("x.png", "b/x.png"))
+    alone = photograph(tmp_path / "y.png", (20, 20))
+    names = [each.name for each in read_photographs([one, other, alone, one])]
+    assert names == [str(one), str(other), "y"]
+
+
 def test_files_that_are_no_images_are_named_before_any_work(digits_run, tmp_path):
     text = tmp_path / "notes.png"
     text.write_text("not an image")

@@ -139,6 +139,9 @@ def test_a_run_in_two_parts_gives_two_curves(tmp_path):
         (path / part / "log.jsonl").write_text(row)
     labels = [row["label"] for row in curves_analysis([path]).tables["summary"]]
     assert labels == [f"weierstrass:projection=mlp, {part}" for part in ("search", "final")]
+    # While the final training has no epoch yet, the search is what there is.
+    (path / "final" / "log.jsonl").write_text(json.dumps(step_row(2, 2.5, 1j)))
+    assert [each.part for each in read_trainings([path])] == ["search"]
 
 
 def test_what_is_no_run_or_has_no_epoch_is_refused(tmp_path):
@@ -185,6 +188,16 @@ def test_the_analysis_of_a_lattice_is_written(tmp_path):
     assert len(analysis.tables["lattices"]) == 6
     names = {path.name for path in write_analysis(analysis, tmp_path / "out")}
     assert {"learned_lattice.png", "period_cells.svg", "lattices.csv"} <= names
+
+
+def test_of_a_run_in_two_parts_the_last_lattice_is_shown(tmp_path):
+    path = write_run(tmp_path / "run", [])
+    (path / "log.jsonl").unlink()
+    for part, rows in (("search", resumed()[:3]), ("final", resumed())):
+        (path / part).mkdir()
+        (path / part / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    [ends] = lattice_analysis([path]).numbers["trainings"]
+    assert (ends["label"].endswith(", final"), ends["steps"]) == (True, 8)
 
 
 def test_encodings_that_learn_no_lattice_are_refused(tmp_path):
