@@ -19,13 +19,12 @@ import torch
 from training.encodings import AbstractEncoding, available_encodings, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.resampling import resample_table
-from wefpe_core.errors import BackendUnavailableError
+from training.figure_style import BLUE, ORANGE, PLAIN_MAP, SIGNED_MAP, new_figure
 
 GRID: Grid = (14, 14)
 MARKED = (7, 7)  # row and column of the patch the others are compared with
 SEED = 0
 _MODEL: dict[str, Any] = {"dim": 192, "depth": 12, "num_heads": 3, "grid": GRID}
-_BLUE, _ORANGE = "#0072b2", "#d55e00"  # told apart by every kind of eye, as the two maps are
 _LARGE, _SMALL = 8.5, 7.0  # points
 
 Map = npt.NDArray[np.float64]
@@ -245,14 +244,8 @@ _OWN: dict[str, Callable[[], Picture]] = {
 
 def figure_of(picture: Picture) -> Any:
     """A matplotlib figure, made without the global state of pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BackendUnavailableError(
-            "drawing needs matplotlib, which is not installed: pip install 'wefpe[report]'"
-        ) from None
     maps = [*picture.panels, picture.section]
-    figure = Figure(figsize=(2.0 * len(maps) + 2.4, 2.15), layout="constrained")
+    figure = new_figure(2.0 * len(maps) + 2.4, 2.15)
     axes = figure.subplots(1, len(maps) + 1, width_ratios=[1.0] * len(maps) + [1.25])
     for axis, panel in zip(axes, maps, strict=False):
         _draw_map(figure, axis, panel)
@@ -264,7 +257,7 @@ def figure_of(picture: Picture) -> Any:
 def _draw_map(figure: Any, axis: Any, panel: Panel) -> None:
     height, width = panel.values.shape
     low, high = _limits(panel)
-    colours = "PuOr_r" if panel.is_signed else "cividis"
+    colours = SIGNED_MAP if panel.is_signed else PLAIN_MAP
     image = axis.imshow(panel.values, interpolation="nearest", cmap=colours, vmin=low, vmax=high)
     bar = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.03)
     bar.ax.tick_params(labelsize=_SMALL, length=2)
@@ -297,8 +290,8 @@ def _limits(panel: Panel) -> tuple[float, float]:
 def _draw_section(axis: Any, panel: Panel) -> None:
     row, column = MARKED
     for values, here, colour, style, name in (
-        (panel.values[row], column, _BLUE, "o-", "its row"),
-        (panel.values[:, column], row, _ORANGE, "s--", "its column"),
+        (panel.values[row], column, BLUE, "o-", "its row"),
+        (panel.values[:, column], row, ORANGE, "s--", "its column"),
     ):
         axis.plot(
             np.arange(len(values)) - here, values, style, color=colour, ms=2.5, lw=1, label=name

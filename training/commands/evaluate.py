@@ -19,7 +19,11 @@ def evaluate(
         Literal["validation", "test"], typer.Option(help="Which images of the run's data.")
     ] = "validation",
     image_size: Annotated[
-        int | None, typer.Option(help="Resize the images to this square; theirs if not given.")
+        str | None,
+        typer.Option(
+            metavar="PIXELS|HEIGHTxWIDTH",
+            help="Resize the images to this, as in 48 or 32x48; theirs if not given.",
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
 ) -> int:
@@ -28,10 +32,12 @@ def evaluate(
     Every evaluation is appended to evaluations.jsonl in the folder. The result of the run itself
     stays what it was: the test set counts once.
     """
+    from training.data.image_sizes import read_image_size
     from training.engine.reevaluation import evaluate_run
 
+    size = None if image_size is None else read_image_size(image_size)
     began = time.perf_counter()
-    scores = evaluate_run(folder, split, image_size=image_size, batch_size=batch_size)
+    scores = evaluate_run(folder, split, image_size=size, batch_size=batch_size)
     seconds = time.perf_counter() - began
     found = f"{split} accuracy {scores.accuracy:.2%}, loss {scores.loss:.4f}"
     Console().print(f"{found}, {scores.images:,} images, {seconds:.1f} s", highlight=False)

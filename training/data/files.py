@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from training.data.errors import DataError, DataNotFoundError
+from training.data.image_sizes import ImageSize, height_and_width
 from training.data.sources import ImageSource, MemorySource, checked_labels
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
@@ -43,7 +44,7 @@ class FileSource:
         class_names: tuple[str, ...],
         description: str,
         *,
-        image_size: int | None = None,
+        image_size: ImageSize | None = None,
     ) -> None:
         if not paths:
             raise DataError(f"{description} holds no images")
@@ -53,7 +54,7 @@ class FileSource:
         self.class_names = class_names
         self.description = description
         self._is_resized = image_size is not None
-        self.size = (image_size, image_size) if image_size else _native_size(paths[0])
+        self.size = height_and_width(image_size) if image_size else _native_size(paths[0])
 
     def __len__(self) -> int:
         return len(self._paths)

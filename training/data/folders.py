@@ -9,6 +9,7 @@ import torch
 
 from training.data.errors import DataError, DataNotFoundError
 from training.data.files import SUFFIXES, FileSource
+from training.data.image_sizes import ImageSize
 from training.data.sources import ImageSource, OpenedData
 
 Listing = list[tuple[Path, int]]
@@ -17,7 +18,7 @@ Listing = list[tuple[Path, int]]
 # --- One folder per class --------------------------------------------------------------------
 
 
-def open_class_folders(path: Path, *, image_size: int | None = None) -> OpenedData:
+def open_class_folders(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
     """``train/CLASS/IMAGE``, ``test/CLASS/IMAGE`` and, if there is one, ``val/CLASS/IMAGE``.
 
     The classes are the folders of train/ in alphabetical order. Files whose names do not end like
@@ -86,7 +87,7 @@ _TRAIN, _VALIDATION, _BOTH, _TEST = (
 )
 
 
-def open_vtab(path: Path, *, image_size: int | None = None) -> OpenedData:
+def open_vtab(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
     """The common folder format of VTAB-1k: lists of lines ``images/NAME LABEL``.
 
     The names of the classes come from ``classes.json``, a list, if there is one. An image in two
@@ -162,7 +163,7 @@ def _check_folder(path: Path) -> None:
 
 
 def _source(
-    listing: Listing, names: tuple[str, ...], description: str, image_size: int | None
+    listing: Listing, names: tuple[str, ...], description: str, image_size: ImageSize | None
 ) -> ImageSource:
     paths, labels = [path for path, _ in listing], [label for _, label in listing]
     return FileSource(

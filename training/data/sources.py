@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.data.errors import DataError
+from training.data.image_sizes import ImageSize, height_and_width
 
 
 class ImageSource(Protocol):
@@ -67,15 +68,15 @@ class MemorySource:
     def fetch(self, indices: Tensor) -> Tensor:
         return self._images.index_select(0, indices)
 
-    def shrunk_to(self, image_size: int) -> MemorySource:
-        """The same images at most so large; those already small enough stay as they are.
+    def shrunk_to(self, image_size: ImageSize) -> MemorySource:
+        """The same images at most so high and wide; those small enough already stay as they are.
 
         Made smaller once, here, with a filter against aliasing. Images are made larger on the
         device, batch by batch: CIFAR at 224 pixels would be 7.5 GB.
         """
-        if max(self.size) <= image_size:
+        size = [min(*pair) for pair in zip(self.size, height_and_width(image_size), strict=True)]
+        if size == list(self.size):
             return self
-        size = [image_size, image_size]
         parts = [
             functional.interpolate(part, size=size, mode="bilinear", antialias=True)
             for part in self._images.split(1024)

@@ -15,6 +15,7 @@ from training.data.cifar import CIFAR, open_cifar
 from training.data.embedded import digits, shapes
 from training.data.errors import DataError
 from training.data.folders import open_class_folders, open_vtab
+from training.data.image_sizes import ImageSize, height_and_width
 from training.data.sources import ImageSource, MemorySource, OpenedData, subset
 from training.data.stratified import stratified_choice
 from training.randomness import generator
@@ -27,16 +28,17 @@ _STATISTICS_IMAGES = 1000  # enough for means and deviations to a per cent or tw
 class DataOptions:
     """What `open_data` reads; any object with these attributes will do.
 
-    `image_size` is the square the model sees, None the native size. `train_images` limits the
-    training images after the split. `validation` is the number of images held out of training;
-    where the data set comes with validation images of its own it is their number, or 0 to train
-    on them too. `mean` and `std`, of pixels from 0 to 1, are those of the data set if None.
+    `image_size` is what the model sees, the side of a square or (height, width), None the native
+    size. `train_images` limits the training images after the split. `validation` is the number of
+    images held out of training; where the data set comes with validation images of its own it is
+    their number, or 0 to train on them too. `mean` and `std`, of pixels from 0 to 1, are those of
+    the data set if None.
     """
 
     name: Literal["cifar100", "cifar10", "digits", "shapes", "folder", "vtab"] = "digits"
     path: str | Path | None = None
     download: bool = False
-    image_size: int | None = None
+    image_size: ImageSize | None = None
     labels: Literal["fine", "coarse"] = "fine"
     train_images: int | None = None
     validation: int = 0
@@ -180,7 +182,7 @@ def _normalisation(options: Any, train: ImageSource, seed: int) -> Normalisation
         own_mean, own_std = _statistics(options.name, train, seed)
         mean = own_mean if mean is None else mean
         std = own_std if std is None else std
-    size = train.size if options.image_size is None else (options.image_size,) * 2
+    size = train.size if options.image_size is None else height_and_width(options.image_size)
     return Normalisation(tuple(mean), tuple(std), size=size, channels=train.channels)
 
 

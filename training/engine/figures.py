@@ -2,87 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.engine.curves import Quantity, Row, draw_band, kept_epoch, read_curve
 from training.engine.run_folder import RunFolder, training_rows
-
-_TRAINING, _VALIDATION, _LATTICE = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-)  # told apart by colour-blind eyes
+from training.figure_style import BLUE, GREEN, ORANGE, figure_settings, new_figure
 
 
-def draw_curves(folder: RunFolder) -> Path | None:
-    """Draw loss, accuracy, learning rate and, where it is learned, the lattice; None if no rows.
+def draw_curves(folder: RunFolder) -> list[Path]:
+    """Draw loss, accuracy, learning rate and, where it is learned, the lattice.
 
     The search and the final training of a run in two parts stand in their own folders, and each
-    gets a picture.
+    gets a picture. Returns the pictures; a training without a finished epoch has none.
     """
-    for part in ("search", "final"):
-        if folder.part(part).log.exists():
-            draw_curves(folder.part(part))
-    rows = training_rows(folder.log)
-    steps = [row for row in rows if row["kind"] == "step"]
-    epochs = [row for row in rows if row["kind"] == "epoch"]
-    if not epochs:
-        return None
-    # Not pyplot: a figure of its own leaves the user's settings and windows alone.
-    from matplotlib.figure import Figure
+    pictures = []
+    for part in folder.trainings().values():
+        rows = training_rows(part.log)
+        if any(row["kind"] == "epoch" for row in rows):
+            with figure_settings():
+                figure_of_training(rows).savefig(part.curves, dpi=130)
+            pictures.append(part.curves)
+    return pictures
 
-    learned = [row for row in epochs if "tau_imag" in row["encoding"]]
-    figure = Figure(figsize=(4.2 * (4 if learned else 3), 3.4), layout="constrained")
-    axes = figure.subplots(1, 4 if learned else 3)
-    _draw_loss(axes[0], steps, epochs)
-    _draw_accuracy(axes[1], epochs)
-    axes[2].plot([r["epoch"] for r in steps], [r["rate"] for r in steps], color=_TRAINING)
+
+def figure_of_training(rows: Sequence[Row]) -> Any:
+    """The figure of one training."""
+    has_lattice = bool(read_curve(rows, "tau_imag").epochs)
+    count = 4 if has_lattice else 3
+    figure = new_figure(3.4 * count, 2.8)
+    axes = figure.subplots(1, count)
+    _draw_loss(axes[0], rows)
+    _draw_accuracy(axes[1], rows)
+    draw_band(axes[2], [read_curve(rows, "rate")], color=BLUE)
     axes[2].set(title="learning rate")
-    if learned:
-        _draw_lattice(axes[3], learned)
+    if has_lattice:
+        _draw_lattice(axes[3], rows)
     for panel in axes:
         panel.set(xlabel="epoch")
-        panel.grid(alpha=0.3)
-    figure.savefig(folder.curves, dpi=110)
-    return folder.curves
+        panel.grid()
+    return figure
 
 
-def _draw_loss(panel: Any, steps: list[dict[str, Any]], epochs: list[dict[str, Any]]) -> None:
-    numbers = [row["epoch"] for row in epochs]
-    panel.plot(
-        [row["epoch"] for row in steps], [row["loss"] for row in steps], color=_TRAINING, alpha=0.3
-    )
-    panel.plot(numbers, [row["loss"] for row in epochs], color=_TRAINING, label="training")
-    if "validation" in epochs[0]:
-        losses = [row["validation"]["loss"] for row in epochs]
-        panel.plot(numbers, losses, color=_VALIDATION, label="validation")
+def _draw_loss(panel: Any, rows: Sequence[Row]) -> None:
+    draw_band(panel, [read_curve(rows, "step_loss")], color=BLUE, alpha=0.3)
+    draw_band(panel, [read_curve(rows, "loss")], color=BLUE, label="training")
+    draw_band(panel, [read_curve(rows, "validation_loss")], color=ORANGE, label="validation")
     panel.set(title="cross-entropy")
     panel.legend()
 
 
-def _draw_accuracy(panel: Any, epochs: list[dict[str, Any]]) -> None:
-    numbers = [row["epoch"] for row in epochs]
-    panel.plot(numbers, [100.0 * r["accuracy"] for r in epochs], color=_TRAINING, label="training")
-    if "validation" in epochs[0]:
-        found = [100.0 * row["validation"]["accuracy"] for row in epochs]
-        panel.plot(numbers, found, color=_VALIDATION, label="validation")
-        # The epoch whose weights were kept: the last one called best, or the last of all.
-        best = max((i for i, row in enumerate(epochs) if row["is_best"]), default=len(found) - 1)
-        panel.plot(numbers[best], found[best], "o", color=_VALIDATION)
-        panel.annotate(f"{found[best]:.1f}", (numbers[best], found[best]), ha="right", va="bottom")
+def _draw_accuracy(panel: Any, rows: Sequence[Row]) -> None:
+    draw_band(panel, [read_curve(rows, "accuracy")], color=BLUE, label="training")
+    found = read_curve(rows, "validation_accuracy")
+    if found.epochs:
+        draw_band(panel, [found], color=ORANGE, label="validation")
+        kept = kept_epoch(rows)
+        assert kept is not None
+        value = dict(zip(found.epochs, found.values, strict=True))[kept]
+        panel.plot(kept, value, "o", color=ORANGE)
+        panel.annotate(f"{value:.1f}", (kept, value), ha="right", va="bottom")
         panel.margins(y=0.12)
     panel.set(title="accuracy in % (training: augmented images)")
     panel.legend()
 
 
-def _draw_lattice(panel: Any, epochs: list[dict[str, Any]]) -> None:
-    numbers = [row["epoch"] for row in epochs]
-    for name, style in (("tau_imag", "-"), ("omega1", "--"), ("omega3_real", ":")):
-        values = [row["encoding"][name] for row in epochs]
-        if name == "tau_imag" or max(values) != min(values):
-            panel.plot(numbers, values, style, color=_LATTICE, label=_LABELS[name])
+def _draw_lattice(panel: Any, rows: Sequence[Row]) -> None:
+    for quantity, label, line in _LATTICE:
+        curve = read_curve(rows, quantity)
+        if quantity == "tau_imag" or max(curve.values) != min(curve.values):
+            draw_band(panel, [curve], color=GREEN, linestyle=line, label=label)
     panel.set(title="learned lattice")
     panel.legend()
 
 
-_LABELS = {"tau_imag": "Im τ", "omega1": "ω1", "omega3_real": "Re ω3"}
+_LATTICE: tuple[tuple[Quantity, str, str], ...] = (
+    ("tau_imag", "Im τ", "-"),
+    ("omega1", "ω1", "--"),
+    ("omega3_real", "Re ω3", ":"),
+)

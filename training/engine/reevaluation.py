@@ -6,45 +6,65 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors.torch import load_file
-
-from training.configuration import build_model, load_config
-from training.data import open_data
+from training.data.image_sizes import ImageSize, grid_of_size
+from training.encodings.resampling import Resampling, resampling_of, set_resampling
 from training.engine.errors import RunError
 from training.engine.evaluation import evaluate
+from training.engine.finished_run import FinishedRun, open_finished_run
 from training.engine.metrics import Scores
-from training.engine.run_folder import RunFolder, append_line
+from training.engine.run_folder import append_line
 from training.engine.runs import build_accelerator
+
+Split = Literal["validation", "test"]
 
 
 def evaluate_run(
-    path: Path,
-    split: Literal["validation", "test"],
-    *,
-    image_size: int | None = None,
-    batch_size: int = 256,
+    path: Path, split: Split, *, image_size: ImageSize | None = None, batch_size: int = 256
 ) -> Scores:
     """Scores of a finished run on a split, appended to its ``evaluations.jsonl``."""
-    folder = RunFolder(path)
-    if not folder.config.exists():
-        raise RunError(f"{path} holds no run: there is no {folder.config.name}")
-    if not folder.weights.exists():
-        raise RunError(f"{path} is not finished: there is no {folder.weights.name}; --resume it")
-    experiment = load_config(folder.config)
-    data = experiment.data
+    return evaluate_opened(
+        open_finished_run(path), split, image_size=image_size, batch_size=batch_size
+    )
+
+
+def evaluate_opened(
+    run: FinishedRun,
+    split: Split,
+    *,
+    image_size: ImageSize | None = None,
+    resampling: Resampling | None = None,
+    batch_size: int = 256,
+) -> Scores:
+    """The same of a run that is open already.
+
+    Parameters
+    ----------
+    run : FinishedRun
+    split : {"validation", "test"}
+    image_size : int or (int, int), optional
+        A square, or (height, width); that of the run if not given.
+    resampling : str, optional
+        How a learned table is brought to that size, if not as the config of the run says.
+    batch_size : int
+    """
     if image_size is not None:
-        data = data.model_copy(update={"image_size": image_size})
-    splits = open_data(data, experiment.seed)
+        grid_of_size(image_size, run.model.patch_embed.patch_size)
+    splits = run.splits_at(image_size)
     source = splits.open_test() if split == "test" else splits.validation
     if source is None:
-        raise RunError(f"{path} held out no validation images (data.validation=0)")
-    model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
-    model.load_state_dict(load_file(folder.weights))
-    accelerator = build_accelerator(experiment)
-    scores = evaluate(
-        model.to(accelerator.device), source, splits.normalise, batch_size, accelerator
-    )
+        raise RunError(f"{run.folder.path} held out no validation images (data.validation=0)")
+    accelerator = build_accelerator(run.experiment)
+    model = run.model.to(accelerator.device)
+    usual = resampling_of(model.encoding)
+    if resampling is not None:
+        set_resampling(model.encoding, resampling)
+    try:
+        scores = evaluate(model, source, splits.normalise, batch_size, accelerator)
+    finally:
+        if resampling is not None and usual is not None:
+            set_resampling(model.encoding, usual)
     row: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
     row |= {"image_size": image_size, "accuracy": scores.accuracy, "loss": scores.loss}
-    append_line(folder.evaluations, row | {"images": scores.images})
+    row |= {} if resampling is None else {"resampling": resampling}
+    append_line(run.folder.evaluations, row | {"images": scores.images})
     return scores

@@ -16,6 +16,9 @@ from typing import Any
 
 from training.engine.errors import RunError
 
+# The parts of a run that searches for the number of epochs before its last training.
+SEARCH, FINAL = "search", "final"
+
 
 class RunFolder:
     """Paths and appended files of a run; only the main process writes."""
@@ -36,6 +39,12 @@ class RunFolder:
     def part(self, name: str) -> RunFolder:
         """A run within this one, such as the search for the number of epochs before the last."""
         return RunFolder(self.path / name)
+
+    def trainings(self) -> dict[str, RunFolder]:
+        """Where the logs of this run are: of its parts by name, or its own under no name."""
+        begun = {name: self.part(name) for name in (SEARCH, FINAL)}
+        begun = {name: part for name, part in begun.items() if part.log.exists()}
+        return begun or {"": self}
 
     def read_result(self) -> dict[str, Any] | None:
         """The result of a finished run, None for one that is not finished."""

@@ -35,11 +35,10 @@ from training.engine.errors import RunError
 from training.engine.figures import draw_curves
 from training.engine.logs import Display, JsonLines, Listener, TensorBoard
 from training.engine.report import write_report
-from training.engine.run_folder import RunFolder, write_whole
+from training.engine.run_folder import FINAL, SEARCH, RunFolder, write_whole
 from training.engine.trainer import Position, Trainer
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-SEARCH, FINAL = "search", "final"
 
 
 @dataclass(frozen=True)
@@ -162,8 +161,8 @@ def parts(experiment: Experiment, folder: RunFolder, splits: Splits) -> Sequence
     if not by_validation:
         raise RunError("selection.retrain_on_all=true needs selection.by='validation'")
     return [
-        Part("search", folder.part(SEARCH), splits.train, splits.validation, epochs),
-        Part("final", folder.part(FINAL), splits.train_and_validation, None, epochs),
+        Part(SEARCH, folder.part(SEARCH), splits.train, splits.validation, epochs),
+        Part(FINAL, folder.part(FINAL), splits.train_and_validation, None, epochs),
     ]
 
 

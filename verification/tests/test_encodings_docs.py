@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
+from training.analyses.resolution_tables import measured_changes  # noqa: E402
 from training.encodings import describe_encoding  # noqa: E402
 from training.list_encodings import main  # noqa: E402
-from training.resolution import measured_changes  # noqa: E402
 from verification.tests.encoding_cases import NAMES  # noqa: E402
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -76,3 +76,15 @@ def test_logits_are_those_of_timm(model, name):
     with torch.no_grad():
         got, want = model(photo(name)), theirs(photo(name))
     assert error_in_eps(got, want) <= CEILINGS["attention"]
+
+
+def test_the_rollout_of_published_weights_sees_what_the_model_sees():
+    pytest.importorskip("accelerate", reason="the training extra is not installed")
+    from training.analyses.rollout import rollout_analysis
+
+    names = ["skimage_coffee.png", "skimage_motorcycle_left.png"]
+    rows = rollout_analysis([WEIGHTS], [DATA / "photos" / name for name in names]).tables["maps"]
+    assert [row["predicted"] for row in rows] == ["class 967", "class 665"]
+    # Far from uniform in places, and nowhere near a single patch.
+    assert all(1.5 < row["largest_over_uniform"] < 10 for row in rows)
+    assert all(row["relative_entropy"] > 0.9 for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ pytest.importorskip("accelerate")
 from training.commands import evaluate as evaluate_command
 from training.commands import train as train_command
 from training.configuration import load_config
+from training.data import open_data
 from training.data import splits as splits_module
 from training.engine.errors import NonFiniteLossError, RunError
+from training.engine.finished_run import open_finished_run
 from training.engine.reevaluation import evaluate_run
 from training.engine.run_folder import RunFolder, training_rows
 from training.engine.runs import run
@@ -50,7 +53,10 @@ def test_a_run_leaves_what_it_promises(finished):
     assert epochs[-1]["encoding"]["tau_imag"] != epochs[0]["encoding"]["tau_imag"]  # it learns
     best = max(epochs, key=lambda row: row["validation"]["accuracy"])
     assert result["validation_accuracy"] == best["validation"]["accuracy"]
-    assert f"{result['test_accuracy']:.2%}" in folder.report.read_text()
+    report = folder.report.read_text()
+    assert f"{result['test_accuracy']:.2%}" in report
+    assert "![curves](curves.png)" in report
+    assert f"\n| 2 | {epochs[-1]['loss']:.4f} |" in report
 
 
 def test_the_effective_config_is_saved(finished):
@@ -114,6 +120,19 @@ def test_retraining_on_all_searches_first_and_tests_once(tmp_path):
     assert [row["epoch"] for row in final if row["kind"] == "epoch"][-1] == result["epochs"]
     assert all("validation" not in row for row in final)
     assert final[-1]["step"] == result["epochs"] * ((192 + 64) // 32)  # on all images
+    assert_report_shows_both_parts(tmp_path / "run", search, final)
+
+
+def assert_report_shows_both_parts(path: Path, search: list[dict], final: list[dict]) -> None:
+    report = (path / "report.md").read_text()
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", report)
+    assert pictures == ["search/curves.png", "final/curves.png"]
+    assert all((path / picture).read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    before, after = report.split("## final")
+    for text, rows in ((before, search), (after, final)):
+        epochs = [row for row in rows if row["kind"] == "epoch"]
+        shown = re.findall(r"^\| (\d+) \| ([\d.]+) \|", text, flags=re.MULTILINE)
+        assert shown == [(str(row["epoch"]), f"{row['loss']:.4f}") for row in epochs]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_its_batch(tmp_path):
@@ -195,6 +214,33 @@ def test_the_effective_config_is_shown(capsys):
 def test_evaluate_says_what_is_missing(tmp_path, capsys):
     assert evaluate_command.main([str(tmp_path)]) == 2
     assert "config.toml" in capsys.readouterr().err
+
+
+def test_evaluate_takes_squares_and_rectangles(finished, capsys):
+    for typed, written in (("12", 12), ("8x12", [8, 12])):
+        assert evaluate_command.main([str(finished), "--image-size", typed]) == 0
+        row = json.loads((finished / "evaluations.jsonl").read_text().splitlines()[-1])
+        assert (row["image_size"], row["split"], row["images"]) == (written, "validation", 64)
+        assert f"{row['accuracy']:.2%}" in capsys.readouterr().out
+
+
+def test_evaluate_refuses_sizes_that_do_not_fit(finished, capsys):
+    before = (finished / "evaluations.jsonl").read_text()
+    for typed, found in (("9", "9 x 9 pixels.*patches of 2"), ("8by12", "HEIGHTxWIDTH")):
+        assert evaluate_command.main([str(finished), "--image-size", typed]) == 2
+        assert re.search(found, capsys.readouterr().err)
+    assert (finished / "evaluations.jsonl").read_text() == before
+
+
+def test_images_made_smaller_are_normalised_as_in_training(finished):
+    run = open_finished_run(finished)
+    smaller = run.splits_at((6, 8))
+    assert smaller.train.size == (6, 8)
+    assert smaller.normalise.mean == run.splits.normalise.mean
+    assert smaller.normalise.std == run.splits.normalise.std
+    # The statistics of the smaller images would be others.
+    own = open_data(run.experiment.data.model_copy(update={"image_size": 6}), 0)
+    assert own.normalise.std != run.splits.normalise.std
 
 
 def test_evaluate_prints_the_accuracy(finished, capsys):

@@ -10,8 +10,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("PIL", reason="the training extra is not installed")
 
-from training.data import DataError, DataOptions, open_data  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from training.data import DataError, DataOptions, FileSource, open_data  # noqa: E402
 from training.data import splits as splits_module  # noqa: E402
+from training.data.image_sizes import read_image_size  # noqa: E402
 from training.data.stratified import stratified_choice  # noqa: E402
 from training.randomness import generator  # noqa: E402
 from verification.tests.data_archives import write_cifar100, write_class_folders, write_vtab  # noqa: E402
@@ -173,12 +176,36 @@ def test_published_and_given_statistics(tmp_path):
 def test_the_size_the_model_sees(tmp_path):
     options = DataOptions("cifar100", write_cifar100(tmp_path))
     some = torch.tensor([0, 1])
-    for image_size, stored, seen in ((None, 32, 32), (48, 32, 48), (16, 16, 16)):
+    for image_size, stored, seen in (
+        (None, (32, 32), (32, 32)),
+        (48, (32, 32), (48, 48)),
+        (16, (16, 16), (16, 16)),
+        ((32, 48), (32, 32), (32, 48)),
+        ((24, 48), (24, 32), (24, 48)),  # smaller at once, larger on the device
+    ):
         splits = open_data(replace(options, image_size=image_size), 0)
-        assert splits.train.size == (stored, stored)
-        assert splits.image_size == (seen, seen)
-        assert splits.open_test().size == (stored, stored)
-        assert splits.normalise(splits.train.fetch(some)).shape == (2, 3, seen, seen)
+        assert splits.train.size == stored
+        assert splits.image_size == seen
+        assert splits.open_test().size == stored
+        assert splits.normalise(splits.train.fetch(some)).shape == (2, 3, *seen)
+
+
+def test_sizes_as_they_are_typed():
+    assert read_image_size("48") == read_image_size("48x48") == 48
+    assert read_image_size("32X48") == (32, 48)
+    for bad in ("", "0", "x48", "32x", "32x-4", "large", "8x8x8", "1.5"):
+        with pytest.raises(InputError, match="32x48"):
+            read_image_size(bad)
+
+
+def test_images_in_files_are_made_rectangular(tmp_path):
+    path = tmp_path / "a.png"
+    Image.new("RGB", (10, 6), (255, 0, 0)).save(path)
+    source = FileSource([path], torch.zeros(1), ("red",), "one image", image_size=(4, 8))
+    images = source.fetch(torch.tensor([0]))
+    assert source.size == (4, 8)
+    assert images.shape == (1, 3, 4, 8)
+    assert images[0, :, 3, 7].tolist() == [255, 0, 0]
 
 
 def test_any_object_with_the_attributes_will_do():

@@ -1,0 +1,104 @@
+"""Runs as an analysis sees them: their configs, their logs, and which differ only in the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.configuration import Experiment, config_hash
+from training.engine.errors import RunError
+from training.engine.finished_run import config_of_finished_run, config_of_run
+from training.engine.run_folder import RunFolder, training_rows
+from wefpe_core.errors import InputError
+
+_MOST_RUNS = 28  # as many curves can be told apart
+
+
+@dataclass(frozen=True)
+class Training:
+    """The log of a run, or of one part of a run in two."""
+
+    path: Path  # of the run
+    part: str  # "" if the run has one part
+    experiment: Experiment
+    rows: Sequence[Mapping[str, Any]]
+
+
+def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experiment]:
+    """The configs of some runs; what is no run, or not finished, is refused before any work."""
+    unique = list(dict.fromkeys(Path(path) for path in paths))
+    if not unique:
+        raise InputError("no run is named")
+    if len(unique) > _MOST_RUNS:
+        raise InputError(f"{len(unique)} runs are more than one figure can show ({_MOST_RUNS})")
+    read = config_of_finished_run if finished else config_of_run
+    return {path: read(path) for path in unique}
+
+
+def read_trainings(paths: Sequence[Path]) -> list[Training]:
+    """The logs of some runs, which may still be going on."""
+    trainings = []
+    for path, experiment in check_runs(paths, finished=False).items():
+        begun = [
+            Training(path, part, experiment, training_rows(folder.log))
+            for part, folder in RunFolder(path).trainings().items()
+        ]
+        shown = [each for each in begun if any(row["kind"] == "epoch" for row in each.rows)]
+        if not shown:
+            raise RunError(f"{path} has no finished epoch yet")
+        trainings += shown
+    return trainings
+
+
+def encoding_label(experiment: Experiment) -> str:
+    """The encoding of a run as users type it."""
+    section = experiment.position_encoding
+    options: dict[str, Any] = dict(section.options)
+    if section.scale_match is not None:
+        options["scale_match"] = section.scale_match
+    typed = ",".join(f"{key}={_typed(value)}" for key, value in options.items())
+    return f"{section.name}:{typed}" if typed else section.name
+
+
+def _typed(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
+    """A name for every run; those that differ only in the seed share one.
+
+    The encoding is the name. If it does not tell two experiments apart, their folders do.
+    """
+    groups: dict[str, list[Path]] = {}
+    for path, experiment in runs.items():
+        groups.setdefault(config_hash(experiment.model_copy(update={"seed": 0})), []).append(path)
+    names = {key: encoding_label(runs[paths[0]]) for key, paths in groups.items()}
+    labels: dict[Path, str] = {}
+    for key, paths in groups.items():
+        is_alone = list(names.values()).count(names[key]) == 1
+        label = names[key] if is_alone else f"{names[key]} ({paths[0].name})"
+        labels |= dict.fromkeys(paths, label)
+    return {path: labels[path] for path in runs}
+
+
+def grouped(trainings: Iterable[Training]) -> dict[str, list[Training]]:
+    """Trainings by label: those in one list differ only in the seed."""
+    trainings = list(trainings)
+    labels = labels_of({each.path: each.experiment for each in trainings})
+    groups: dict[str, list[Training]] = {}
+    for each in trainings:
+        suffix = f", {each.part}" if each.part else ""
+        groups.setdefault(labels[each.path] + suffix, []).append(each)
+    return groups
+
+
+def seeds_text(groups: Mapping[str, Sequence[Training]]) -> str:
+    """Which seeds stand behind each curve, for a caption."""
+    parts = []
+    for label, trainings in groups.items():
+        seeds = sorted(each.experiment.seed for each in trainings)
+        word = "seed" if len(seeds) == 1 else "seeds"
+        parts.append(f"{label}: {word} {', '.join(map(str, seeds))}")
+    return "; ".join(parts)

@@ -1,0 +1,63 @@
+"""A finished run, opened again: its config, its data, and the model with the selected weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from training.configuration import Experiment, build_model, load_config
+from training.data import Splits, open_data
+from training.data.image_sizes import ImageSize
+from training.engine.errors import RunError
+from training.engine.run_folder import RunFolder
+from training.models import HybridVisionTransformer, VisionTransformer
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run left behind. `splits` are its data as it was trained on them."""
+
+    folder: RunFolder
+    experiment: Experiment
+    splits: Splits
+    model: VisionTransformer | HybridVisionTransformer
+
+    def splits_at(self, image_size: ImageSize | None) -> Splits:
+        """The same images at another size, normalised as they were in training.
+
+        Statistics of images made smaller would be others: the model never saw those.
+        """
+        if image_size is None:
+            return self.splits
+        normalise = self.splits.normalise
+        seen = {"image_size": image_size, "mean": normalise.mean, "std": normalise.std}
+        data = self.experiment.data.model_copy(update=seen)
+        return open_data(data, self.experiment.seed)
+
+
+def config_of_run(path: Path) -> Experiment:
+    """The config of the run in a folder, finished or not."""
+    folder = RunFolder(path)
+    if not folder.config.exists():
+        raise RunError(f"{path} holds no run: there is no {folder.config.name}")
+    return load_config(folder.config)
+
+
+def config_of_finished_run(path: Path) -> Experiment:
+    """The same, or `RunError` if the run has no weights yet."""
+    experiment = config_of_run(path)
+    weights = RunFolder(path).weights
+    if not weights.exists():
+        raise RunError(f"{path} is not finished: there is no {weights.name}; --resume it")
+    return experiment
+
+
+def open_finished_run(path: Path) -> FinishedRun:
+    """The run in a folder, in eval mode on the CPU."""
+    experiment, folder = config_of_finished_run(path), RunFolder(path)
+    splits = open_data(experiment.data, experiment.seed)
+    model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
+    model.load_state_dict(load_file(folder.weights))
+    return FinishedRun(folder, experiment, splits, model.eval())
