@@ -111,7 +111,7 @@ def initial_attention_analysis(
         "patches of a zero image are all alike, and with the start of the published scripts zero."
     )
     return Analysis(
-        name="initial-attention",
+        name="attention-init",
         title="Attention before training",
         caption=caption,
         figures=figures,

@@ -14,9 +14,11 @@ import torch
 
 from training.analyses.analysis import Analysis, Row
 from training.analyses.run_groups import Training, grouped, read_trainings, seeds_text
+from training.configuration import Experiment
 from training.configuration.encoding_rules import build_position_encoding
 from training.encodings.elliptic_values import Frame
 from training.encodings.grid import patch_centres
+from training.encodings.lattice_parameter import LatticeParameter
 from training.figure_style import (
     BLACK,
     BLUE,
@@ -103,6 +105,13 @@ def read_path(label: str, training: Training) -> LatticePath:
         tuple(found[step][1] for step in steps),
         Frame(encoding.size.grid, owner.alpha_u, owner.alpha_v),
     )
+
+
+def learns_a_lattice(experiment: Experiment) -> bool:
+    """Whether there is a path to show for runs of this config."""
+    encoding = build_position_encoding(experiment)
+    owners = [m for m in encoding.modules() if isinstance(m, LatticeParameter)]
+    return any(owner.learned != "nothing" for owner in owners)
 
 
 def lattice_analysis(runs: Sequence[Path]) -> Analysis:

@@ -58,3 +58,14 @@ def read_grid(text: str, *, smallest: int = 2) -> Grid:
     if min(grid) < 1 or grid[0] * grid[1] < smallest:
         raise InputError(f"a grid of {text} has fewer than {smallest} patches: nothing to compare")
     return grid
+
+
+def read_place(text: str, grid: Grid) -> tuple[int, int]:
+    """Row and column of a patch from ``7x7``, counted from 0."""
+    row, _, column = text.lower().partition("x")
+    if not (row.isdigit() and column.isdigit()):
+        raise InputError(f"a patch is ROWxCOLUMN, counted from 0, as in 7x7, got {text!r}")
+    place = int(row), int(column)
+    if place[0] >= grid[0] or place[1] >= grid[1]:
+        raise InputError(f"patch {text} is not in a grid of {grid[0]} x {grid[1]} patches")
+    return place

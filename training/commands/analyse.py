@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from training.commands.running import run_app
 
@@ -163,6 +164,164 @@ def decay(
             progress=say,
         )
     _write(found, folder)
+
+
+@app.command("attention-init")
+def attention_init(
+    encodings: Encodings = None,
+    grid: GridText = "14x14",
+    seeds: Seeds = "0-4",
+    query: Annotated[
+        str, typer.Option(help="ROWxCOLUMN of the patch that looks, from 0; the middle if empty.")
+    ] = "",
+    image: Annotated[str, typer.Option(help="zero, noise, or the path of a photograph.")] = "zero",
+    start: Annotated[
+        Literal["timm", "authors"], typer.Option(help="How the weights of the model start.")
+    ] = "timm",
+    output: Output = None,
+) -> None:
+    """Attention of one patch before any training, and its locality."""
+    from training.analyses.initial_attention import initial_attention_analysis
+    from training.analyses.subjects import read_grid, read_place, read_subjects
+    from training.encodings import available_encodings
+    from training.randomness import parse_seeds
+
+    folder, shape = _claimed(output, "attention-init"), read_grid(grid)
+    names = encodings or [*USUAL, *(n for n in available_encodings() if n not in USUAL)]
+    subjects = read_subjects(names, shape)
+    place = read_place(query, shape) if query else None
+    with _working() as say:
+        found = initial_attention_analysis(
+            subjects,
+            shape,
+            parse_seeds(seeds),
+            query=place,
+            image=image,
+            start=start,
+            progress=say,
+        )
+    _write(found, folder)
+
+
+@app.command()
+def rollout(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of finished runs, files of weights in timm's names, or "
+            "hf-hub:OWNER/NAME; several stand side by side.",
+            metavar="MODEL",
+        ),
+    ],
+    photograph: Annotated[
+        list[Path] | None,
+        typer.Option("--image", "-i", help="A photograph; test images if none is given."),
+    ] = None,
+    image_size: Annotated[
+        str,
+        typer.Option(metavar="PIXELS|HEIGHTxWIDTH", help="Show photographs in this size."),
+    ] = "",
+    test_images: Annotated[int, typer.Option(min=1, help="How many of the run's images.")] = 4,
+    output: Output = None,
+) -> None:
+    """Attention rolled out over the layers, on images."""
+    from training.analyses.rollout import rollout_analysis
+    from training.data.image_sizes import read_image_size
+
+    folder = _claimed(output, "rollout")
+    with _working() as say:
+        found = rollout_analysis(
+            models,
+            photograph or None,
+            test_images=test_images,
+            image_size=read_image_size(image_size) if image_size else None,
+            progress=say,
+        )
+    _write(found, folder)
+
+
+@app.command()
+def resolution(
+    runs: Runs,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PIXELS|HEIGHTxWIDTH",
+            help="Evaluate at this size; repeat it. From 3/4 to 2 times that of training if none "
+            "is given.",
+        ),
+    ] = None,
+    split: Split = "validation",
+    output: Output = None,
+) -> None:
+    """Finished runs at other image sizes than that of training."""
+    from training.analyses.resolution import resolution_analysis
+    from training.data.image_sizes import read_image_size
+
+    folder = _claimed(output, "resolution")
+    sizes = [read_image_size(text) for text in size] if size else None
+    with _working() as say:
+        found = resolution_analysis(runs, sizes, split, progress=say)
+    _write(found, folder)
+
+
+@app.command()
+def lattice(runs: Runs, output: Output = None) -> None:
+    """How the learned lattice of runs moved."""
+    from training.analyses.learned_lattice import lattice_analysis
+
+    folder = _claimed(output, "lattice")
+    _write(lattice_analysis(runs), folder)
+
+
+@app.command()
+def curves(runs: Runs, output: Output = None) -> None:
+    """Loss, accuracy and learning rate of runs over training."""
+    from training.analyses.curves import curves_analysis
+
+    folder = _claimed(output, "curves")
+    _write(curves_analysis(runs), folder)
+
+
+@app.command("all")
+def everything(
+    encodings: Encodings = None,
+    grid: GridText = "14x14",
+    seeds: Seeds = "0-2",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--run", help="A finished run to look at; short ones are made if none is."),
+    ] = None,
+    photograph: Annotated[
+        list[Path] | None, typer.Option("--image", "-i", help="A photograph for the rollout.")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """All of these for some encodings, as one page to look at."""
+    from training.analyses.everything import analyse_all
+    from training.analyses.subjects import read_grid, read_subjects
+    from training.randomness import parse_seeds
+
+    folder, shape = _claimed(output, "all"), read_grid(grid)
+    subjects = read_subjects(encodings or [*USUAL, "rope_axial", "weierstrass_green"], shape)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("")
+
+        def doing(title: str, number: int, total: int) -> None:
+            progress.update(task, description=title, completed=number, total=total)
+
+        page = analyse_all(
+            subjects,
+            folder,
+            grid=shape,
+            seeds=parse_seeds(seeds),
+            runs=runs or (),
+            photographs=photograph or (),
+            doing=doing,
+        )
+        progress.update(task, description="done", completed=progress.tasks[0].total)
+    Console(soft_wrap=True).print(str(page), highlight=False, markup=False)
 
 
 def decay_subjects() -> list[str]:

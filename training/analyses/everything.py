@@ -1,0 +1,151 @@
+"""Every analysis for chosen encodings, on one page: ``wefpe analyse all``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from rich.console import Console
+
+from training.analyses.analysis import Analysis, check_new, write_analysis
+from training.analyses.curves import curves_analysis
+from training.analyses.decay import decay_analysis
+from training.analyses.gallery import gallery_html
+from training.analyses.initial_attention import initial_attention_analysis
+from training.analyses.learned_lattice import lattice_analysis, learns_a_lattice
+from training.analyses.relative import relative_analysis
+from training.analyses.resolution import resolution_analysis
+from training.analyses.rollout import rollout_analysis
+from training.analyses.run_groups import check_runs
+from training.analyses.structure import structure_analysis
+from training.analyses.subjects import Subject
+from training.analyses.surface import surface_analysis
+from training.comparison.arms import parse_arm
+from training.configuration import Experiment, change_config, load_config
+from training.encodings.grid import Grid
+from training.engine.run_folder import write_whole
+from training.engine.runs import run
+
+SHORT_RUN = ("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false")
+_PAGE = "index.html"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, and what to call it meanwhile."""
+
+    title: str
+    work: Callable[[], Analysis | None]
+
+
+def analyse_all(
+    subjects: Sequence[Subject],
+    output: Path,
+    *,
+    grid: Grid,
+    seeds: Sequence[int],
+    runs: Sequence[Path] = (),
+    photographs: Sequence[Path] = (),
+    doing: Callable[[str, int, int], None] | None = None,
+) -> Path:
+    """Write every analysis and the page into a new folder, all or nothing; returns the page.
+
+    Parameters
+    ----------
+    runs
+        Finished runs to look at. Without any, each encoding is trained on digits for a few
+        epochs first; those runs stay in the folder.
+    photographs
+        For the rollout, instead of the first test images.
+    doing
+        Told what is being done, the number of the step and how many there are.
+    """
+    check_new(output)
+    experiments = () if runs else short_experiments(subjects)
+    checked = check_runs(runs, finished=True) if runs else {}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(mkdtemp(prefix=f".unfinished-{output.name}-", dir=output.parent))
+    try:
+        shown = tuple(checked) or tuple(
+            unfinished / "runs" / f"digits-{number}" for number in range(len(experiments))
+        )
+        steps = [
+            *_trainings(experiments, shown),
+            *_of_encodings(subjects, grid, seeds),
+            *_of_runs(shown, [*checked.values(), *experiments], photographs),
+        ]
+        found = []
+        for number, step in enumerate(steps):
+            if doing is not None:
+                doing(step.title, number, len(steps))
+            analysis = step.work()
+            if analysis is not None:
+                write_analysis(analysis, unfinished / analysis.name)
+                found.append(analysis)
+        page = gallery_html(found, _introduction(subjects, grid, seeds, experiments))
+        write_whole(unfinished / _PAGE, page)
+        unfinished.chmod(0o755)
+        unfinished.rename(output)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return output / _PAGE
+
+
+def short_experiments(subjects: Sequence[Subject]) -> list[Experiment]:
+    """A run on digits for each encoding, too short for a result, long enough for a picture."""
+    base = load_config("digits", SHORT_RUN)
+    return [change_config(base, parse_arm(subject.label).overrides) for subject in subjects]
+
+
+def _trainings(experiments: Sequence[Experiment], folders: Sequence[Path]) -> Iterator[Step]:
+    for experiment, folder in zip(experiments, folders, strict=False):
+
+        def work(experiment: Experiment = experiment, folder: Path = folder) -> None:
+            run(experiment, folder, console=Console(quiet=True))
+
+        yield Step(f"training {experiment.position_encoding.name} on digits", work)
+
+
+def _of_encodings(subjects: Sequence[Subject], grid: Grid, seeds: Sequence[int]) -> Iterator[Step]:
+    labels = [subject.label for subject in subjects]
+    seed = seeds[0]
+    yield Step("surface", lambda: surface_analysis(grid=grid, seed=seed))
+    yield Step("structure", lambda: structure_analysis(subjects, grid, seed))
+    yield Step("decay", lambda: decay_analysis(subjects, grid, seeds, details=labels))
+    yield Step(
+        "attention before training", lambda: initial_attention_analysis(subjects, grid, seeds)
+    )
+    yield Step("relative", lambda: relative_analysis(subjects, grid=grid, seed=seed))
+
+
+def _of_runs(
+    runs: Sequence[Path], experiments: Sequence[Experiment], photographs: Sequence[Path]
+) -> Iterator[Step]:
+    yield Step("curves", lambda: curves_analysis(runs))
+    learned = [p for p, each in zip(runs, experiments, strict=True) if learns_a_lattice(each)]
+    if learned:
+        yield Step("learned lattices", lambda: lattice_analysis(learned))
+    yield Step("other image sizes", lambda: resolution_analysis(runs))
+    yield Step("rollout", lambda: rollout_analysis(runs, photographs or None))
+
+
+def _introduction(
+    subjects: Sequence[Subject], grid: Grid, seeds: Sequence[int], experiments: Sequence[Experiment]
+) -> str:
+    names = ", ".join(subject.label for subject in subjects)
+    text = (
+        f"Encodings: {names}; {grid[0]} x {grid[1]} patches; seeds "
+        f"{', '.join(map(str, seeds))}. Pictures for print, numbers and tables lie beside this "
+        "page."
+    )
+    if experiments:
+        text += (
+            " The trained models were trained on 8 x 8 digits for "
+            f"{experiments[0].training.epochs} epochs, which shows how these figures look and is "
+            "no result."
+        )
+    return text
