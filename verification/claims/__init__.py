@@ -13,6 +13,7 @@ from verification.claims import (
     decay,
     fourier,
     learnable,
+    locality,
     mapping,
     periods,
     relative,
@@ -40,6 +41,7 @@ _THEMES = (
     learnable,
     remaining,
     structure,
+    locality,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(

@@ -22,6 +22,7 @@ from verification.claims import (
     exact,
     fourier,
     learnable,
+    locality,
     mapping,
     paper_listing,
     periods,
@@ -41,7 +42,7 @@ from wefpe_core import Lattice, available_backends, bounds
 pytestmark = pytest.mark.xdist_group("claims")
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
-NEEDS_TORCH = {"F31"}
+NEEDS_TORCH = {"F31", "F41"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def finding_of(findings: dict[str, Finding], name: str) -> Finding:
 
 
 def test_every_finding_of_the_audit_is_there_once_and_in_order():
-    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 41)]
+    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 42)]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -280,6 +281,19 @@ def test_the_learnable_lattice_is_found_right_when_it_follows_and_is_bounded_bel
     pytest.importorskip("torch")
     finding = learnable.learnable_half_period(bounded_below, lattice_follows=True)
     assert finding.verdict is Verdict.TRUE, finding.evidence
+
+
+def test_locality_is_found_where_there_is_a_bias_for_it():
+    pytest.importorskip("torch")
+    finding = locality.locality_before_training(locality.attention_of("weierstrass_green"), seeds=3)
+    assert finding.verdict is Verdict.TRUE, finding.evidence
+
+
+def test_learned_positions_that_were_local_would_be_noticed():
+    pytest.importorskip("torch")
+    green = locality.attention_of("weierstrass_green")
+    finding = locality.locality_before_training(learned=green, seeds=3)
+    assert finding.verdict is Verdict.FALSE, finding.evidence
 
 
 def test_table_1_is_found_true_if_it_reports_what_the_encoding_alone_gives():
