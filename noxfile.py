@@ -14,6 +14,15 @@ nox.options.reuse_venv = "yes"
 
 REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
 CLAIMS = "build/claims"
+ANALYSES = "build/analyses"
+# What docs/analyses.md shows, and the arguments that make it.
+SHOWN = {
+    "surface": (),
+    "structure": (),
+    "decay": (),
+    "attention-init": ("--start", "authors"),
+    "relative": (),
+}
 
 BENCHMARKS = {
     "backends": "verification.bench",
@@ -60,6 +69,10 @@ def readme(session: nox.Session) -> None:
     )
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
     session.run("wefpe", "encodings", "--draw", "docs/encodings")
+    shutil.rmtree(ANALYSES, ignore_errors=True)
+    for name, arguments in SHOWN.items():
+        session.run("wefpe", "analyse", name, *arguments, "--output", f"{ANALYSES}/{name}")
+    session.run("python", "-m", "training.analyses.docs", ANALYSES, "docs/analyses")
 
 
 @nox.session(default=False)

@@ -223,6 +223,17 @@ def _green() -> Picture:
     return Picture(panels, Panel("bias, s = 1", _map(bias), is_signed=False))
 
 
+def _combined() -> Picture:
+    """What is added and what is a bias, of the two parts it has by default."""
+    encoding = _built("combined")
+    bias = encoding.bias(GRID, 0)[0, _number()]
+    panels = [
+        _similarity(encoding.additive(GRID), "cosine of what is added"),
+        Panel("bias, head 0", _map(bias), is_signed=False),
+    ]
+    return Picture(panels, Panel("softmax of the bias", _map(bias.softmax(-1)), is_signed=False))
+
+
 _PARTS = ("Re ℘", "Im ℘", "Re ℘′", "Im ℘′")
 _OWN: dict[str, Callable[[], Picture]] = {
     "learned": _learned,
@@ -236,6 +247,7 @@ _OWN: dict[str, Callable[[], Picture]] = {
     "weierstrass_hybrid": _hybrid,
     "weierstrass_relative": _relative,
     "weierstrass_green": _green,
+    "combined": _combined,
 }
 
 

@@ -18,6 +18,7 @@ from wefpe_core.errors import InputError
 
 Row = Mapping[str, Any]
 PRINT_DPI = 200
+DASH = "–"  # in tables, for what is not defined
 
 
 @dataclass(frozen=True)

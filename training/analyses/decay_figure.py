@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from training.analyses.analysis import DASH
 from training.analyses.decay_protocols import PROTOCOLS, curve_of
 from training.analyses.decay_statistics import (
     Array,
@@ -18,7 +19,7 @@ from training.analyses.decay_statistics import (
     share_of_decreasing_steps,
     spearman,
 )
-from training.analyses.decay_table import DASH, DecayRow
+from training.analyses.decay_table import DecayRow
 from training.figure_style import (
     BLACK,
     BLUE,

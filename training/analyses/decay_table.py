@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from training.analyses.analysis import DASH
 from training.analyses.decay_protocols import (
     PROTOCOLS,
     Decay,
@@ -35,8 +36,6 @@ NULLS: Mapping[str, str] = {
     "weierstrass:function=powers,features=2": "a random linear map of (u, v), in place of ℘",
     "sincos2d": "fixed sines and cosines",
 }
-
-DASH = "–"
 
 
 @dataclass(frozen=True)

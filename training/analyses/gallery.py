@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.analyses.analysis import Analysis
+from training.analyses.analysis import DASH, Analysis
 from training.figure_style import figure_settings
 
 _SCREEN_DPI = 130
@@ -32,7 +32,8 @@ def gallery_html(analyses: Sequence[Analysis], introduction: str) -> str:
 
 def _section(analysis: Analysis) -> str:
     pictures = "".join(
-        f'<img alt="{html.escape(analysis.title)}: {html.escape(name)}" src="{_png(figure)}">'
+        f'<div class="wide"><img alt="{html.escape(analysis.title)}: {html.escape(name)}" '
+        f'src="{_png(figure)}"></div>'
         for name, figure in analysis.figures.items()
     )
     tables = "".join(_table(name, rows) for name, rows in analysis.tables.items() if rows)
@@ -67,9 +68,9 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "–"
+        return DASH
     if isinstance(value, float):
-        return "–" if value != value else f"{value:.4g}"
+        return DASH if value != value else f"{value:.4g}"
     return str(value)
 
 
@@ -84,5 +85,5 @@ summary{cursor:pointer;color:#0072b2}.wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.85rem}
 th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}tr:nth-child(even){background:#f4f4f4}
-@media(max-width:40rem){nav ul{columns:1}}
+@media(max-width:40rem){nav ul{columns:1}img{max-width:none;width:40rem}}
 """

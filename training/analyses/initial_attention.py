@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from training.analyses.analysis import Analysis, Row
+from training.analyses.analysis import DASH, Analysis, Row
 from training.analyses.attention_locality import Locality, check_query, locality
 from training.analyses.initial_attention_figures import draw_heads, draw_maps, draw_statistics
 from training.analyses.photographs import read_photographs
@@ -124,6 +125,7 @@ def initial_attention_analysis(
             "encodings": summaries(found),
         },
         tables={"locality": table_rows(found), "summary": summaries(found)},
+        markdown=locality_markdown(summaries(found), len(seeds)),
     )
 
 
@@ -235,4 +237,25 @@ def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
     return result
 
 
+def locality_markdown(rows: Sequence[Row], seeds: int) -> str:
+    """Mean and range of every statistic, a line for each encoding."""
+    headings = ["encoding", "largest at the query", *(_HEADINGS[name] for name in STATISTICS)]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for row in rows:
+        cells = [f"`{row['encoding']}`", f"{row['query_is_largest']} of {seeds}"]
+        for name in STATISTICS:
+            low, mean, high = (row[name + end] for end in ("_low", "", "_high"))
+            text = DASH if math.isnan(mean) else f"{mean:.3g} ({low:.3g} to {high:.3g})"
+            cells.append(text)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 STATISTICS = ("spearman", "query_rank", "relative_distance", "max_over_min", "relative_entropy")
+_HEADINGS = {
+    "spearman": "Spearman of distance",
+    "query_rank": "place of the query",
+    "relative_distance": "mean distance / uniform",
+    "max_over_min": "largest / smallest",
+    "relative_entropy": "entropy / uniform",
+}

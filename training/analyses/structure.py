@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from training.analyses.analysis import Analysis
+from training.analyses.analysis import DASH, Analysis
 from training.analyses.decay_statistics import Array, explained_by_distance, patch_pairs
-from training.analyses.decay_table import DASH, NULLS
+from training.analyses.decay_table import NULLS
 from training.analyses.interaction import interaction_matrix, position_table
 from training.analyses.structure_figure import Drawn, structure_figure
 from training.analyses.structure_measures import (
@@ -31,7 +31,7 @@ from training.encodings.grid import Grid
 
 # Encodings every other one is compared with in the table; none has no structure to show.
 CONTROLS = tuple(label for label in NULLS if label != "none")
-COLUMNS_OF_A_FIGURE = 4
+MOST_COLUMNS = 4  # of a figure
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,10 @@ def structure_analysis(
 
 
 def _figures(found: Sequence[Structure], grid: Grid) -> dict[str, Any]:
-    step, figures = COLUMNS_OF_A_FIGURE, {}
+    count = math.ceil(len(found) / MOST_COLUMNS)
+    step, figures = math.ceil(len(found) / count), {}  # five are three and two
     for number, start in enumerate(range(0, len(found), step), start=1):
-        name = "structure" if len(found) <= step else f"structure_{number}"
+        name = "structure" if count == 1 else f"structure_{number}"
         figures[name] = structure_figure(
             [_drawn(each) for each in found[start : start + step]], grid
         )
