@@ -133,4 +133,4 @@ sys.path.append({libraries!r})
 sys.argv[1:] = ["--help"]
 runpy.run_module("verification", run_name="__main__")
 """
-    assert "python -m verification" in run(installation.python, "-I", "-c", code)
+    assert "wefpe verify" in run(installation.python, "-I", "-c", code)
