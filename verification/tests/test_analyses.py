@@ -250,28 +250,6 @@ def test_relative_refuses_a_query_outside_the_grid() -> None:
 # --- Command line ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["surfac"], "Did you mean 'surface'"),
-        (["surface", "-e", "learnd"], "did you mean learned"),
-        (["surface", "-e", "learned"], "no lattice"),
-        (["surface", "--grid", "1x1"], "fewer than 2 patches"),
-        (["surface", "--half-periods", "1"], "two numbers"),
-        (["relative", "-e", "weierstrass:features=3"], "features"),
-    ],
-)
-def test_mistakes_are_one_line_and_write_nothing(
-    words: list[str], message: str, tmp_path: Path, monkeypatch, capsys
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    said = capsys.readouterr().err.strip()
-    assert message in said
-    assert len(said.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_command_writes_a_folder_once(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["relative", "--grid", "3x4", "-e", "weierstrass"]) == 0
