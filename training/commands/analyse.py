@@ -305,12 +305,14 @@ def everything(
     folder, shape = _claimed(output, "all"), read_grid(grid)
     subjects = read_subjects(encodings or [*USUAL, "rope_axial", "weierstrass_green"], shape)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("")
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task("")
 
-        def doing(title: str, number: int, total: int) -> None:
-            progress.update(task, description=title, completed=number, total=total)
+    def doing(title: str, number: int, total: int) -> None:
+        progress.start()  # not before: what the user can put right comes without a bar
+        progress.update(task, description=title, completed=number, total=total)
 
+    try:
         page = analyse_all(
             subjects,
             folder,
@@ -321,6 +323,8 @@ def everything(
             doing=doing,
         )
         progress.update(task, description="done", completed=progress.tasks[0].total)
+    finally:
+        progress.stop()
     Console(soft_wrap=True).print(str(page), highlight=False, markup=False)
 
 
