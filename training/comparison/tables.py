@@ -19,16 +19,31 @@ COLUMNS = (
     "parameters",
     "training_seconds",
     "config_hash",
+    "commit",
+    "torch",
+    "processor",
+    "threads",
 )
 
 
 def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """One line for each finished run."""
+    """One line for each finished run, from its result."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:
+        where = row.get("circumstances", {})
+        known = {name: where[name] for name in ("commit", "processor", "threads") if name in where}
+        writer.writerow({**row, **known, "torch": where.get("versions", {}).get("torch", "")})
     return text.getvalue()
+
+
+def accuracies_of_csv(text: str, column: str = "test_accuracy") -> dict[str, dict[int, float]]:
+    """Label -> seed -> accuracy, from what `runs_csv` wrote."""
+    found: dict[str, dict[int, float]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row[column])
+    return found
 
 
 def points(value: float | None, signed: bool = False) -> str:

@@ -12,10 +12,11 @@ from scipy import stats
 pytest.importorskip("accelerate")
 
 from training.commands import compare as compare_command
+from training.comparison import results
 from training.comparison.arms import control_arms, parse_arm, parse_arms
 from training.comparison.statistics import bootstrap_interval, student_interval, summarise
 from training.comparison.sweep import Sweep
-from training.comparison.tables import summary_markdown
+from training.comparison.tables import accuracies_of_csv, runs_csv, summary_markdown
 from training.configuration import change_config, load_config
 from training.configuration.encoding_rules import build_position_encoding
 from training.engine.errors import RunError
@@ -181,3 +182,45 @@ def test_a_sweep_without_the_reference_has_no_table(tmp_path):
     sweep = Sweep(load_config("digits"), parse_arms(["none"]), (0,), tmp_path)
     with pytest.raises(RunError, match="none"):
         sweep.write_tables()
+
+
+# --- Tables from rows ------------------------------------------------------------------------
+
+ROW = {"epochs": 6, "config_hash": "x", "circumstances": {"commit": "c0ffee", "threads": 1}}
+
+
+def rows_of(accuracies):
+    return [
+        ROW | {"encoding": label, "seed": seed, "test_accuracy": value}
+        for label, found in accuracies.items()
+        for seed, value in found.items()
+    ]
+
+
+def test_rows_survive_the_way_through_a_file():
+    given = {"learned": {0: 0.381, 1: 0.379}, "weierstrass:alpha_u=1,g3=0.1": {0: 0.4}}
+    text = runs_csv(rows_of(given))
+    assert "c0ffee" in text
+    assert accuracies_of_csv(text) == given
+
+
+def test_published_tables_come_from_the_rows_alone(tmp_path, capsys):
+    given = {"learned": {0: 0.30, 1: 0.40}, "none": {0: 0.25, 1: 0.35}}
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "runs.csv").write_text(runs_csv(rows_of(given)))
+    assert results.main([str(tmp_path)]) == 0
+    table = (tmp_path / "scratch.md").read_text()
+    assert table == summary_markdown(summarise(given, "learned"), "learned")
+    assert "| `none` | 2 | 30.00 |" in table
+    assert "-5.00" in table
+    assert (tmp_path / "scratch.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_that_cannot_be_read_are_named(tmp_path, capsys):
+    assert results.main([str(tmp_path)]) == 2
+    assert "no folder with runs.csv" in capsys.readouterr().err
+    (tmp_path / "a").mkdir()
+    for text, said in (("", "no rows"), ("encoding,seed\nx,1\n", "test_accuracy")):
+        (tmp_path / "a" / "runs.csv").write_text(text)
+        assert results.main([str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
