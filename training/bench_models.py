@@ -70,6 +70,7 @@ ENTRIES = (
     Entry("weierstrass_hybrid", "weierstrass_hybrid", {"table": "fresh"}),
     Entry("weierstrass_relative", "weierstrass_relative"),
     Entry("weierstrass_green", "weierstrass_green"),
+    Entry("combined", "combined"),
 )
 # (slower, faster, promised quotient of their steps)
 COMPARISONS = ((TIMM, "learned", 1.0),)

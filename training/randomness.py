@@ -14,6 +14,7 @@ import torch
 from wefpe_core import InputError, InputTypeError
 
 _BITS = 63  # of a seed: what `torch.manual_seed` takes without a sign
+_MOST_SEEDS = 10_000  # more are a slip of the keyboard
 
 
 def derived_seed(seed: int, *words: str | int) -> int:
@@ -46,10 +47,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise InputError(f"seeds must be numbers as in 0,1,2 or 0-4, got {text!r}")
         if int(last or first) < int(first):
             raise InputError(f"a range of seeds goes upwards, got {part.strip()!r}")
+        if int(last or first) >= 1 << _BITS or int(last or first) - int(first) >= _MOST_SEEDS:
+            raise InputError(
+                f"a seed has {_BITS} bits and a range at most {_MOST_SEEDS} seeds, got {text!r}"
+            )
         seeds += range(int(first), int(last or first) + 1)
     if len(set(seeds)) < len(seeds) or not seeds:
         raise InputError(f"every seed counts once, got {text!r}")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,9 +57,12 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that exists, before any work."""
+    """Refuse a folder that exists or cannot be made, before any work."""
     if folder.exists():
         raise InputError(f"{folder} exists; give another --output, nothing is overwritten")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} cannot be made: {above} is no folder that can be written to")
 
 
 def _write_files(analysis: Analysis, folder: Path) -> None:

@@ -15,7 +15,9 @@ from training.analyses.curves import curves_analysis
 from training.analyses.decay import decay_analysis
 from training.analyses.gallery import gallery_html
 from training.analyses.initial_attention import initial_attention_analysis
+from training.analyses.interaction import interaction_matrix
 from training.analyses.learned_lattice import lattice_analysis, learns_a_lattice
+from training.analyses.photographs import read_photographs
 from training.analyses.relative import relative_analysis
 from training.analyses.resolution import resolution_analysis
 from training.analyses.rollout import rollout_analysis
@@ -28,6 +30,7 @@ from training.configuration import Experiment, change_config, load_config
 from training.encodings.grid import Grid
 from training.engine.run_folder import write_whole
 from training.engine.runs import run
+from wefpe_core.errors import InputError
 
 SHORT_RUN = ("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false")
 _PAGE = "index.html"
@@ -56,16 +59,23 @@ def analyse_all(
     Parameters
     ----------
     runs
-        Finished runs to look at. Without any, each encoding is trained on digits for a few
-        epochs first; those runs stay in the folder.
+        Finished runs to look at, which get a line in their ``evaluations.jsonl`` for each size
+        tried. Without any, each encoding is trained on digits for a few epochs first; those runs
+        stay in the folder.
     photographs
         For the rollout, instead of the first test images.
     doing
         Told what is being done, the number of the step and how many there are.
     """
     check_new(output)
+    for subject in subjects:
+        interaction_matrix(subject.build(grid, seeds[0]), grid)  # refuses what has none
+    if photographs:
+        read_photographs(photographs)
     experiments = () if runs else short_experiments(subjects)
     checked = check_runs(runs, finished=True) if runs else {}
+    for path, experiment in checked.items():
+        _check_run(path, experiment)
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(mkdtemp(prefix=f".unfinished-{output.name}-", dir=output.parent))
     try:
@@ -93,6 +103,16 @@ def analyse_all(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return output / _PAGE
+
+
+def _check_run(path: Path, experiment: Experiment) -> None:
+    """Refuse now what some analysis would refuse at the end."""
+    if experiment.model.name.startswith("dhvt"):
+        raise InputError(f"{path} is a DHVT, whose attention cannot be rolled out; leave it out")
+    if not experiment.data.validation:
+        raise InputError(
+            f"{path} held out no validation images to try other sizes on; leave it out"
+        )
 
 
 def short_experiments(subjects: Sequence[Subject]) -> list[Experiment]:

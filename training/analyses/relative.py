@@ -29,8 +29,9 @@ from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figu
 from wefpe_core import get_backend
 from wefpe_core.errors import InputError
 
-COMPONENTS = 8  # of a table that enter the bilinear form
+COMPONENTS = 24  # of a table that enter the bilinear form; of a head all 64 could
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
+_SQUARE = np.array([[-0.5, 0.5, 0.5, -0.5], [-0.5, -0.5, 0.5, 0.5]])  # a patch, x and y
 _RAW_FIT, _BOUNDED_FIT = "R² of Re wp", "R² of tanh(0.15 Re wp)"
 
 
@@ -119,46 +120,57 @@ def relative_analysis(
         raise InputError(f"{source.label}: relative needs weierstrass with fidelity='corrected'")
     if encoding.options.features != 4 or encoding.options.function != "wp":
         raise InputError(f"{source.label}: relative needs all four features of wp and wp'")
+    query = (grid[0] // 2) * grid[1] + grid[1] // 2 if query is None else query
+    if not 0 <= query < grid[0] * grid[1]:
+        raise InputError(f"query {query} is not a patch of a {grid[0]} x {grid[1]} grid")
+    tables = {each.label: each.build(grid, seed).additive(grid) for each in subjects}
+    without = [label for label, table in tables.items() if table is None]
+    if len(without) == len(tables):
+        raise InputError(f"no table of positions to look at: {', '.join(without)} add none")
     found = recovery(encoding, grid)
     rows = [_error_row(way, error) for way, error in found.errors.items()]
-    fits = []
-    for subject in subjects:
-        table = subject.build(grid, seed).additive(grid)
-        if table is None:
-            continue
-        components = leading_components(table.detach().numpy())
-        fits.append(
-            {
-                "encoding": subject.label,
-                "components": components.shape[1],
-                _RAW_FIT: bilinear_fit(components, found.pairs, found.target.real),
-                _BOUNDED_FIT: bilinear_fit(
-                    components, found.pairs, np.tanh(0.15 * found.target.real)
-                ),
-            }
-        )
-    middle = (grid[0] // 2) * grid[1] + grid[1] // 2 if query is None else query
-    if not 0 <= middle < grid[0] * grid[1]:
-        raise InputError(f"query {middle} is not a patch of a {grid[0]} x {grid[1]} grid")
-    caption = (
-        f"℘(z_j − z_i) on all ordered pairs of {grid[0]} x {grid[1]} patches, from values at the "
-        f"patches of {source.label} (seed {seed}). Maps: scaled error for the marked patch i and "
-        "every j, where the error is divided by the terms that cancel; white: infinite. The "
-        "condition number is the sum of the moduli of these terms over that of the result. 'As "
-        "printed' is the textbook quotient, 'safe' the better conditioned of two. 'tanh features' "
-        "are what the projection sees, rounded and expanded again. Bars: share of the variance "
-        f"over all pairs that a bilinear form of the first {COMPONENTS} principal components of "
-        "each table explains, which is what one attention head can form."
-    )
-    figure = draw_recovery(found, fits, grid, middle)
+    fits = [
+        _fits(label, table.detach().numpy(), found)
+        for label, table in tables.items()
+        if table is not None
+    ]
     numbers = {"grid": list(grid), "seed": seed, "source": source.label, "errors": rows}
     return Analysis(
         "relative",
         "Relative positions from absolute encodings",
-        caption,
-        {"relative": figure},
-        numbers | {"bilinear": fits},
+        _caption(source.label, grid, seed, list(tables), without),
+        {"relative": draw_recovery(found, fits, grid, query)},
+        numbers | {"bilinear": fits, "without_table": without},
         {"errors": rows, "bilinear": fits},
+    )
+
+
+def _fits(label: str, table: Array, found: Recovery) -> dict[str, Any]:
+    components = leading_components(table)
+    bounded = np.tanh(0.15 * found.target.real)
+    return {
+        "encoding": label,
+        "components": components.shape[1],
+        _RAW_FIT: bilinear_fit(components, found.pairs, found.target.real),
+        _BOUNDED_FIT: bilinear_fit(components, found.pairs, bounded),
+    }
+
+
+def _caption(
+    source: str, grid: Grid, seed: int, labels: Sequence[str], without: Sequence[str]
+) -> str:
+    left_out = f" Without a table and left out: {', '.join(without)}." if without else ""
+    shown = ", ".join(label for label in labels if label not in without)
+    return (
+        f"℘(z_j − z_i) on all ordered pairs of {grid[0]} x {grid[1]} patches, from values at the "
+        f"patches of {source} (seed {seed}). Maps: scaled error for the marked patch i and "
+        "every j, where the error is divided by the terms that cancel; white: infinite; grey: i "
+        "itself. The condition number is the sum of the moduli of these terms over that of the "
+        "result. 'As printed' is the textbook quotient, 'safe' the better conditioned of two. "
+        "'tanh features' are what the projection sees, rounded and expanded again. Bars: for "
+        f"{shown}, the share of the variance over all pairs (R², adjusted) that a bilinear form of "
+        f"the first {COMPONENTS} principal components of the table explains, which is what one "
+        f"attention head can make of them.{left_out}"
     )
 
 
@@ -216,6 +228,7 @@ def _draw_map(
     shown[j[here]] = np.where(np.isfinite(values[here]), values[here], np.nan)
     image = axis.imshow(shown.reshape(grid), norm=scale)
     row, column = divmod(query, grid[1])
+    axis.fill(column + _SQUARE[0], row + _SQUARE[1], color="0.75")
     axis.plot(column, row, "s", mfc="none", color=BLACK, ms=5)
     axis.set(title=title, xticks=[], yticks=[])
     return image

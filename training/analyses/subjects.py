@@ -15,6 +15,7 @@ from wefpe_core.errors import InputError
 # ViT-Ti/16 at 224: what the paper analyses.
 GRID: Grid = (14, 14)
 DIM, DEPTH, HEADS = 192, 12, 3
+MOST_PATCHES = 4096  # all pairs of which take 134 MB
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Subject:
 
 def read_subjects(labels: Sequence[str], grid: Grid) -> list[Subject]:
     """Every label once, each tried out, so that mistakes show before any work."""
-    subjects = [Subject(label.strip()) for label in dict.fromkeys(labels)]
+    subjects = [Subject(label) for label in dict.fromkeys(label.strip() for label in labels)]
     if not subjects:
         raise InputError("no encoding is named")
     for subject in subjects:
@@ -57,13 +58,15 @@ def read_grid(text: str, *, smallest: int = 2) -> Grid:
         raise InputError(f"a grid is HEIGHTxWIDTH in patches, as in 14x14, got {text!r}") from None
     if min(grid) < 1 or grid[0] * grid[1] < smallest:
         raise InputError(f"a grid of {text} has fewer than {smallest} patches: nothing to compare")
+    if grid[0] * grid[1] > MOST_PATCHES:
+        raise InputError(f"a grid of {text} has more than {MOST_PATCHES} patches: too many pairs")
     return grid
 
 
 def read_place(text: str, grid: Grid) -> tuple[int, int]:
     """Row and column of a patch from ``7x7``, counted from 0."""
     row, _, column = text.lower().partition("x")
-    if not (row.isdigit() and column.isdigit()):
+    if not (row.isdecimal() and column.isdecimal()):
         raise InputError(f"a patch is ROWxCOLUMN, counted from 0, as in 7x7, got {text!r}")
     place = int(row), int(column)
     if place[0] >= grid[0] or place[1] >= grid[1]:

@@ -19,6 +19,10 @@ Complex = npt.NDArray[np.complex128]
 SIDE = 360  # points along each axis
 _MARGIN = 0.25  # of a period, shown around the cell
 _PATCHES_SHOWN = 800
+_MOST_CELLS = 4000
+_THINNEST = 1e-3  # one period over the other
+_TOO_THIN = "the lattice is too thin to be drawn: its cell would be a line"
+_SIZES = (1e-50, 1e50)  # of periods; wp' of others may overflow
 _NAMES = ("℘", "℘′")
 
 
@@ -36,10 +40,14 @@ class Landscape(NamedTuple):
 def landscape(lattice: Lattice, patches: Complex | None = None, side: int = SIDE) -> Landscape:
     """Values of wp and wp' around one period cell that begins at 0."""
     first, second = 2 * complex(lattice.omega1), 2 * complex(lattice.omega3)
+    if not all(_SIZES[0] < abs(period) < _SIZES[1] for period in (first, second)):
+        raise InputError(f"periods of {abs(first):.3g} and {abs(second):.3g} cannot be drawn")
+    if min(abs(first), abs(second)) < _THINNEST * max(abs(first), abs(second)):
+        raise InputError(_TOO_THIN)
     corners = np.array([0, first, second, first + second])
-    margin = _MARGIN * max(abs(first), abs(second))
-    x = np.linspace(corners.real.min() - margin, corners.real.max() + margin, side)
-    y = np.linspace(corners.imag.min() - margin, corners.imag.max() + margin, side)
+    wide, high = _MARGIN * np.ptp(corners.real), _MARGIN * np.ptp(corners.imag)
+    x = np.linspace(corners.real.min() - wide, corners.real.max() + wide, side)
+    y = np.linspace(corners.imag.min() - high, corners.imag.max() + high, side)
     z = x[None, :] + 1j * y[:, None]
     backend = get_backend("numpy")
     values = backend.wp_and_prime(z, lattice)
@@ -63,10 +71,16 @@ def _translates(
     points: Complex, first: complex, second: complex, inside: tuple[float, float, float, float]
 ) -> Complex:
     """All points equal to these modulo the lattice within a rectangle."""
-    steps = np.arange(-6, 7)
-    shifts = (steps[:, None] * first + steps[None, :] * second).ravel()
-    every = (points[:, None] + shifts[None, :]).ravel()
     left, right, low, high = inside
+    corners = np.array([left + 1j * low, right + 1j * low, left + 1j * high, right + 1j * high])
+    # How many of either period reach the corners: real coordinates in the basis of the two.
+    basis = np.array([[first.real, second.real], [first.imag, second.imag]])
+    reach = np.linalg.solve(basis, np.array([corners.real, corners.imag]))
+    m, n = (np.arange(np.floor(each.min()) - 1, np.ceil(each.max()) + 2) for each in reach)
+    if m.size * n.size > _MOST_CELLS:
+        raise InputError(_TOO_THIN)
+    shifts = (m[:, None] * first + n[None, :] * second).ravel()
+    every = (points[:, None] + shifts[None, :]).ravel()
     keep = (left <= every.real) & (every.real <= right) & (low <= every.imag) & (every.imag <= high)
     # A double zero comes twice, and a hair's breadth off it is two that one mark covers.
     shown: list[complex] = []

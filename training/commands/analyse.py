@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from training.commands.running import run_app
+from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
     from training.analyses.analysis import Analysis
@@ -37,7 +38,7 @@ Encodings = Annotated[
     ),
 ]
 GridText = Annotated[str, typer.Option("--grid", help="HEIGHTxWIDTH in patches.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the encodings' random weights.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the encodings' random weights.")]
 Seeds = Annotated[str, typer.Option(help="As in 0,1,2 or 0-4.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="A new folder; analyses/NAME if not given.")
@@ -222,6 +223,10 @@ def rollout(
         typer.Option(metavar="PIXELS|HEIGHTxWIDTH", help="Show photographs in this size."),
     ] = "",
     test_images: Annotated[int, typer.Option(min=1, help="How many of the run's images.")] = 4,
+    mean: Annotated[
+        str, typer.Option(help="Subtracted from pixels for files of weights, one number or three.")
+    ] = "0.5",
+    std: Annotated[str, typer.Option(help="Divided into them, likewise.")] = "0.5",
     output: Output = None,
 ) -> None:
     """Attention rolled out over the layers, on images."""
@@ -235,9 +240,23 @@ def rollout(
             photograph or None,
             test_images=test_images,
             image_size=read_image_size(image_size) if image_size else None,
+            mean=_channels(mean, "mean"),
+            std=_channels(std, "std"),
             progress=say,
         )
     _write(found, folder)
+
+
+def _channels(text: str, name: str) -> tuple[float, ...]:
+    """A number for all channels, or one for each of the three."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    least = 0.0 if name == "mean" else 1e-6  # images are divided by the other
+    if len(numbers) not in (1, 3) or not all(least <= number <= 1 for number in numbers):
+        raise InputError(f"--{name} is a number from 0 to 1, or three, as in 0.5, got {text!r}")
+    return numbers
 
 
 @app.command()
@@ -254,7 +273,10 @@ def resolution(
     split: Split = "validation",
     output: Output = None,
 ) -> None:
-    """Finished runs at other image sizes than that of training."""
+    """Finished runs at other image sizes than that of training.
+
+    Every evaluation is recorded in evaluations.jsonl of its run.
+    """
     from training.analyses.resolution import resolution_analysis
     from training.data.image_sizes import read_image_size
 
@@ -297,7 +319,10 @@ def everything(
     ] = None,
     output: Output = None,
 ) -> None:
-    """All of these for some encodings, as one page to look at."""
+    """All of these for some encodings, as one page to look at.
+
+    Runs that are named get their evaluations at other sizes recorded in evaluations.jsonl.
+    """
     from training.analyses.everything import analyse_all
     from training.analyses.subjects import read_grid, read_subjects
     from training.randomness import parse_seeds

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from wefpe_core.errors import WefpeError
 
+INTERRUPTED = 130
+
 
 def run_command(
     function: Callable[..., Any], name: str, arguments: Sequence[str] | None = None
@@ -35,9 +37,12 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
     except WefpeError as error:
         errors.print(f"wefpe {name}: {error}")
         return 2
-    except KeyboardInterrupt:
-        errors.print(f"wefpe {name}: interrupted")
-        return 130
+    except OSError as error:  # a folder that cannot be written, a full disk
+        errors.print(f"wefpe {name}: {error}")
+        return 2
+    except MemoryError as error:
+        errors.print(f"wefpe {name}: not enough memory: {error}")
+        return 2
     except Exception as error:
         # typer's own errors: of the command line, with their text and code.
         if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
@@ -46,4 +51,6 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
         # Called without anything an app of several commands says its whole help.
         errors.print(message if message.startswith("Usage") else f"wefpe {name}: {message}")
         return int(error.exit_code)
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        errors.print(f"wefpe {name}: interrupted")
     return code if isinstance(code, int) else 0

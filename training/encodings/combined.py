@@ -21,7 +21,7 @@ class CombinedOptions:
 
     parts: str = option(
         "weierstrass+weierstrass_green",
-        "encodings joined by +, each with options as in weierstrass:alpha_u=0.25",
+        "encodings joined by +, each with options as in weierstrass:alpha_u=0.25;g3=0.1",
     )
     prefix_tokens: int = option(
         1, "class and register tokens the parts learn rows for; 0 leaves them out", at_least=0
@@ -112,7 +112,7 @@ def _part(size: EncodingSize, text: str, prefix_tokens: int) -> AbstractEncoding
     from training.encodings.registry import build_encoding, token_options
     from training.encodings.written import read_encoding
 
-    written = read_encoding(text)
+    written = read_encoding(text.replace(";", ","))  # the comma ends an option of `combined`
     if written.name == CombinedEncoding.name:
         raise EncodingOptionError("a part of combined cannot be combined itself")
     given: dict[str, Any] = token_options(written.name, prefix_tokens) | written.options

@@ -15,7 +15,9 @@ from verification.claims.decay import GRID
 Statistics = Callable[[int], list[Any]]
 
 LOCAL = -0.5  # Spearman of distance and attention; -1 is a strict fall with every step away
-CHANCE = 0.2  # what the rank correlation of noise over 196 patches stays below (2.8 sigma)
+# 3.5 deviations of the rank correlation of noise over 196 patches: one study of 20 seeds in a
+# hundred goes beyond.
+CHANCE = 0.25
 
 
 def attention_of(label: str) -> Statistics:
@@ -64,11 +66,14 @@ def locality_before_training(
             f"largest over smallest is {flat:.1f}"
         )
 
-    evidence = f"with the encoding attention {shown('encoding')}; learned: it {shown('learned')}"
+    evidence = (
+        f"zero image, first block, mean of the heads: with the encoding attention "
+        f"{shown('encoding')}; with learned positions it {shown('learned')}"
+    )
     parts = (
         figures["encoding: largest at the query"] == seeds,
         figures["encoding: Spearman, highest"] < LOCAL,
-        abs(figures["learned: Spearman, mean"]) < CHANCE,
+        max(abs(figures[f"learned: Spearman, {end}"]) for end in ("lowest", "highest")) < CHANCE,
     )
     return Finding(judge_parts(*parts), evidence, figures)
 
@@ -79,9 +84,9 @@ CLAIMS = (
         "L308, figure inductive_bias_comparison",
         "Before any training attention is concentrated on the query patch and falls smoothly and "
         "isotropically with distance, a prior for locality; with learned positions it is random.",
-        "With learned positions it has nothing to do with distance, and neither has it with the "
-        "encoding, where it is flatter and never largest at the query. A bias by the Green "
-        "function of the torus is local from the start.",
+        "With learned positions it is random. With the encoding it is a smooth function of the "
+        "place that rises or falls with distance, depending on the seed, is never largest at the "
+        "query, and is flatter. A bias by the Green function of the torus is local from the start.",
         locality_before_training,
     ),
 )

@@ -40,8 +40,9 @@ def test_rotations_come_one_after_the_other():
 
 
 def test_parts_have_their_own_options_and_parameters():
-    encoding = built("weierstrass:alpha_u=0.25+weierstrass:alpha_u=1.0")
+    encoding = built("weierstrass:alpha_u=0.25;alpha_v=0.3+weierstrass:alpha_u=1.0")
     assert [part.alpha_u for part in encoding.parts] == [0.25, 1.0]
+    assert [part.alpha_v for part in encoding.parts] == [0.3, 1.0]
     first, second = (part.additive(GRID) for part in encoding.parts)
     assert not torch.allclose(first, second)
 

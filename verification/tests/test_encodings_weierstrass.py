@@ -356,7 +356,7 @@ def test_the_recipe_of_the_dhvt_script_brings_its_constants():
     assert encoding.begins[:4] == (0.8, 0.2, 0.1, "mlp")
     assert [m.p for m in encoding.modules() if isinstance(m, torch.nn.Dropout)] == [0.08]
     assert complex(encoding.lattice().omega1) == 1.0  # the placeholder, whatever g2 and g3 are
-    assert round(float(encoding._scale().detach()), 7) == 0.1
+    assert round(float(encoding.compression_scale().detach()), 7) == 0.1
     z = encoding.points((2, 3)).detach()
     want = [listing(complex(w), 1.0, 1.0, "dhvt")[0] for w in z]
     got = encoding.values((2, 3))
@@ -420,7 +420,7 @@ def test_the_authors_numbers():
         encoding.alpha_learn.fill_(3.0)
         encoding.alpha_raw.fill_(5.0)
     assert encoding.lattice().tau == 1j
-    assert float(encoding._scale().detach()) == 0.8
+    assert float(encoding.compression_scale().detach()) == 0.8
     want = [
         listing(complex(w), GOLDEN_HALF_PERIOD, GOLDEN_HALF_PERIOD)[0]
         for w in encoding.points((2, 3)).detach()
