@@ -36,17 +36,23 @@ _SCATTERED = 3000  # points of a scatter plot that still show single pairs
 
 
 def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
-    """A line for each encoding: its curve, its correlations, what distance explains, its steps."""
+    """A line for each encoding: its curve, its correlations, what distance explains, its steps.
+
+    All rows are of one protocol.
+    """
+    protocol = PROTOCOLS[rows[0].protocol]
+    is_binned = protocol.bins is not None
     rows = sorted(rows, key=lambda row: bool(row.null))  # the nulls last, in their order
     is_null = [bool(row.null) for row in rows]
     with figure_settings():
         figure = new_figure(10.2, 1.5 + 0.23 * len(rows))
         axes = figure.subplots(1, 4, sharey=True, width_ratios=[1.5, 1.35, 0.8, 0.8])
         _draw_curves(figure, axes[0], rows, pairs)
-        _draw_correlations(axes[1], rows)
+        _draw_correlations(axes[1], rows, "means of bins" if is_binned else "means by distance")
         explained, steps = ([getattr(row.mean, name) for row in rows] for name in _BARS)
         _draw_bars(axes[2], explained, is_null, "R² of distance", 1.0)
-        _draw_bars(axes[3], steps, is_null, "decreasing steps, %", 100.0)
+        of_bins = "decreasing steps of bins, %" if is_binned else "decreasing steps, %"
+        _draw_bars(axes[3], steps, is_null, of_bins, 100.0)
         axes[3].axvline(50, color=BLACK, lw=0.8, ls=":")
         for axis, letter, title in zip(
             axes,
@@ -61,6 +67,8 @@ def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
             range(len(rows)), [row.encoding + (" (null)" if row.null else "") for row in rows]
         )
         axes[0].set_ylim(len(rows) - 0.5, -0.5)
+        what = "content plus the encoding" if protocol.adds_content else "the encoding alone"
+        figure.suptitle(f"protocol {protocol.name}: {what}", fontsize=8.5)
     return figure
 
 
@@ -89,7 +97,7 @@ def _draw_curves(figure: Any, axis: Any, rows: Sequence[DecayRow], pairs: Pairs)
     bar.set_label("deviations from the mean of all pairs")
 
 
-def _draw_correlations(axis: Any, rows: Sequence[DecayRow]) -> None:
+def _draw_correlations(axis: Any, rows: Sequence[DecayRow], means: str) -> None:
     places = np.arange(len(rows))
     raw = np.array([row.mean.raw for row in rows])
     binned = np.array([row.mean.binned for row in rows])
@@ -97,14 +105,14 @@ def _draw_correlations(axis: Any, rows: Sequence[DecayRow]) -> None:
     high = np.array([row.high for row in rows])
     for place, a, b in zip(places, raw, binned, strict=True):
         axis.plot([a, b], [place, place], color="0.75", lw=1.0, zorder=1)
-    axis.hlines(places, low, high, color=BLUE, lw=3.5, alpha=0.4, zorder=2)
-    axis.plot(raw, places, "o", color=BLUE, ms=4.5, label="all pairs, 95 %", zorder=3)
-    axis.plot(
-        binned, places, "D", color=ORANGE, mfc="none", ms=4.5, label="means by distance", zorder=3
-    )
+    bars = {"color": BLUE, "lw": 3.5, "alpha": 0.4, "zorder": 2}
+    axis.hlines(places, low, high, label="95 % of resampled patches", **bars)
+    axis.plot(raw, places, "o", color=BLUE, ms=4.5, label="all pairs", zorder=3)
+    axis.plot(binned, places, "D", color=ORANGE, mfc="none", ms=4.5, label=means, zorder=3)
     _dashes(axis, raw, 0.0)
     axis.axvline(0, color=BLACK, lw=0.8)
-    axis.set_xlim(-1.05, max(0.3, float(np.nanmax(np.append(binned, 0.0))) + 0.1))
+    ends = np.concatenate([binned, raw, high, [0.0]])
+    axis.set_xlim(-1.05, max(0.3, float(np.nanmax(ends)) + 0.1))
     axis.set_xlabel("Pearson, with distance")
     axis.grid(axis="x")
     # Below the label of the axis, by so many font sizes whatever the height of the figure.
@@ -134,7 +142,7 @@ def _dashes(axis: Any, values: Array, x: float) -> None:
 # --- One encoding -----------------------------------------------------------------------------
 
 
-def detail_figure(matrix: Array, pairs: Pairs, label: str, quantity: str) -> Any:
+def detail_figure(matrix: Array, pairs: Pairs, title: str, quantity: str) -> Any:
     """The paper's four panels: sample and means, all pairs, log scale, rate of change."""
     with figure_settings():
         figure = new_figure(9.0, 6.2)
@@ -149,7 +157,7 @@ def detail_figure(matrix: Array, pairs: Pairs, label: str, quantity: str) -> Any
             axis.set_xlim(0, pairs.distances[-1] + 0.5)
         for axis in axes[0]:
             axis.set_ylabel(quantity)
-        figure.suptitle(label)
+        figure.suptitle(title)
     return figure
 
 
