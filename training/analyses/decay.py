@@ -176,7 +176,6 @@ def _caption_of_details(labels: Sequence[str], seed: int) -> str:
         f"In detail, whatever the protocols: {', '.join(labels)}, {DRAWN_ALONE}, seed {seed}. (a) "
         "A sample of the pairs, and the mean at each distance; (b) all pairs, counted in cells, "
         "with that mean; (c) the mean minus its lowest value on a log scale, where an exponential "
-        "decay to a limit would be a straight line; the lowest mean as limit is chosen by the data "
-        "and flatters the fit; (d) the change of the mean from each distance to the next, per "
-        "patch."
+        "decay to a limit would be a straight line; the limit, the lowest mean, is chosen by the "
+        "data; (d) the change of the mean from each distance to the next, per patch."
     )

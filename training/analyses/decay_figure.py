@@ -51,13 +51,17 @@ def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
         _draw_correlations(axes[1], rows, "means of bins" if is_binned else "means by distance")
         explained, steps = ([getattr(row.mean, name) for row in rows] for name in _BARS)
         _draw_bars(axes[2], explained, is_null, "R² of distance", 1.0)
-        of_bins = "decreasing steps of bins, %" if is_binned else "decreasing steps, %"
-        _draw_bars(axes[3], steps, is_null, of_bins, 100.0)
+        _draw_bars(axes[3], steps, is_null, "decreasing steps, %", 100.0)
         axes[3].axvline(50, color=BLACK, lw=0.8, ls=":")
         for axis, letter, title in zip(
             axes,
             "abcd",
-            ("mean interaction by distance", "correlation", "explained", "monotonicity"),
+            (
+                "mean interaction by distance",
+                "correlation",
+                "explained",
+                "steps of bins" if is_binned else "monotonicity",
+            ),
             strict=True,
         ):
             axis.set_title(f"({letter}) {title}", loc="left")
@@ -67,6 +71,7 @@ def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
             range(len(rows)), [row.encoding + (" (null)" if row.null else "") for row in rows]
         )
         axes[0].set_ylim(len(rows) - 0.5, -0.5)
+        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower right", ncols=3)
         what = "content plus the encoding" if protocol.adds_content else "the encoding alone"
         figure.suptitle(f"protocol {protocol.name}: {what}", fontsize=8.5)
     return figure
@@ -90,7 +95,11 @@ def _draw_curves(figure: Any, axis: Any, rows: Sequence[DecayRow], pairs: Pairs)
     )
     for number, row in enumerate(rows):
         if not np.isfinite(row.standardised).any():
-            axis.text(edges.mean(), number, "constant", ha="center", va="center", fontsize=7)
+            # Biases and rotations have nothing that content could be added to.
+            has_table = row.kind not in ("rotary", "bias")
+            is_defined = has_table or not PROTOCOLS[row.protocol].adds_content
+            text = "constant" if is_defined else "not defined"
+            axis.text(edges.mean(), number, text, ha="center", va="center", fontsize=7)
     axis.set_xlabel("distance in patches")
     extend = "both" if largest > limit else "neither"
     bar = figure.colorbar(image, ax=axis, location="bottom", shrink=0.9, aspect=30, extend=extend)
@@ -115,9 +124,6 @@ def _draw_correlations(axis: Any, rows: Sequence[DecayRow], means: str) -> None:
     axis.set_xlim(-1.05, max(0.3, float(np.nanmax(ends)) + 0.1))
     axis.set_xlabel("Pearson, with distance")
     axis.grid(axis="x")
-    # Below the label of the axis, by so many font sizes whatever the height of the figure.
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 4.8}
-    axis.legend(ncols=2, columnspacing=1.0, **below)
 
 
 def _draw_bars(

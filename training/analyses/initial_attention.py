@@ -108,11 +108,10 @@ def initial_attention_analysis(
         f"Encodings: {', '.join(dict.fromkeys(each.label for each in found))}. "
         "Colours: attention in units of uniform attention. Statistics: Spearman's rank correlation "
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
-        "(1 first; largest at the query means 1, and nothing where attention is the same "
-        "everywhere); mean distance over that of uniform attention; largest over smallest "
-        "attention; entropy over that of uniform attention. Where no position is added to the "
-        "tokens, the patches of a zero image are all alike, and with the start of the published "
-        "scripts zero."
+        "(1 first; largest at the query means place 1, not defined if all attention is equal); "
+        "mean distance over that of uniform attention; largest over smallest attention; entropy "
+        "over that of uniform attention. Where no position is added to the tokens, the "
+        "patches of a zero image are all alike, and with the start of the published scripts zero."
     )
     return Analysis(
         name="attention-init",

@@ -233,5 +233,5 @@ def _caption(
         )
     runs = {model.label: [model.run.experiment] for model in models if model.run is not None}
     if runs:
-        parts.append(f"Trained models. {runs_text(runs)}")
+        parts.append(runs_text(runs))
     return " ".join(parts)

@@ -478,9 +478,20 @@ def test_the_comparison_says_which_protocol_it_shows(protocol, what, means):
     assert figure.get_suptitle() == f"protocol {protocol}: {what}"
     texts = texts_of(figure)
     assert means in texts
-    assert ("decreasing steps of bins, %" in texts) == (protocol != "ours")
+    assert ("(d) steps of bins" in texts) == (protocol != "ours")
     assert f"the protocol {protocol}, of {what}" in analysis.caption
     assert ("from one bin to the next" in analysis.caption) == (protocol != "ours")
+
+
+def test_a_constant_and_what_is_not_defined_are_told_apart():
+    def said(protocol):
+        figure = small_analysis(["weierstrass_green"], protocols=[protocol]).figures[
+            "decay_compared"
+        ]
+        return {text for text in texts_of(figure) if text in ("constant", "not defined")}
+
+    assert said("authors") == {"not defined"}  # a bias and content
+    assert said("paper") == {"constant"}  # no position
 
 
 def test_what_is_named_twice_counts_once():

@@ -342,7 +342,7 @@ def test_a_lattice_that_is_learned_can_be_shown_and_no_other(tmp_path, overrides
     if is_learned:
         assert lattice_analysis([path]).numbers["trainings"]
     else:
-        with pytest.raises(InputError, match="no lattice|not learned"):
+        with pytest.raises(InputError, match=r"no lattice|not learned"):
             lattice_analysis([path])
 
 
