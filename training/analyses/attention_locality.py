@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from training.analyses.decay_statistics import is_undefined, ranks, spearman
 from training.encodings.grid import Grid
 from wefpe_core.errors import InputError
 
@@ -35,7 +36,7 @@ class Locality:
     relative_entropy
         Entropy over that of uniform attention: 1 if uniform, 0 if all goes to one patch.
     largest_row, largest_column
-        Where the attention is largest.
+        Where the attention is largest; None if it is the same everywhere.
     """
 
     spearman: float
@@ -43,8 +44,13 @@ class Locality:
     relative_distance: float
     max_over_min: float
     relative_entropy: float
-    largest_row: int
-    largest_column: int
+    largest_row: int | None
+    largest_column: int | None
+
+    @property
+    def query_is_largest(self) -> bool | None:
+        """Whether the query gives itself more than any other patch; None if all get the same."""
+        return None if self.largest_row is None else self.query_rank == 1.0
 
 
 def distances_from(query: tuple[int, int], grid: Grid) -> Numbers:
@@ -61,17 +67,18 @@ def locality(attention: Numbers, query: tuple[int, int]) -> Locality:
     distances = distances_from(query, attention.shape)
     # What differs by rounding only is equal, and has no order.
     ordered = np.round(weights * weights.size, _DIGITS).ravel()
-    row, column = np.unravel_index(int(weights.argmax()), weights.shape)
-    positive = weights[weights > 0]
-    entropy = float(-(positive * np.log(positive)).sum())
+    row: int | None = None
+    column: int | None = None
+    if not is_undefined(ordered):
+        row, column = divmod(int(ordered.argmax()), weights.shape[1])
     return Locality(
-        spearman=rank_correlation(distances.ravel(), ordered),
-        query_rank=float(_ranks(-ordered)[query[0] * weights.shape[1] + query[1]]),
+        spearman=spearman(distances.ravel(), ordered),
+        query_rank=1.0 + float(ranks(-ordered)[query[0] * weights.shape[1] + query[1]]),
         relative_distance=float((weights * distances).sum() / distances.mean()),
         max_over_min=float(weights.max() / weights.min()) if weights.min() > 0 else float("inf"),
-        relative_entropy=entropy / float(np.log(weights.size)),
-        largest_row=int(row),
-        largest_column=int(column),
+        relative_entropy=relative_entropy(weights),
+        largest_row=row,
+        largest_column=column,
     )
 
 
@@ -84,16 +91,7 @@ def check_query(query: tuple[int, int], grid: tuple[int, ...]) -> None:
         raise InputError(f"the query {query} is not one of the {height} x {width} patches")
 
 
-def rank_correlation(x: Numbers, y: Numbers) -> float:
-    """Spearman's coefficient; NaN if one of the two is constant."""
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1])
-
-
-def _ranks(values: Numbers) -> Numbers:
-    """Places from 1 in ascending order, equal values sharing the mean of theirs."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: Numbers = (last - (counts - 1) / 2.0)[which]
-    return ranks
+def relative_entropy(weights: Numbers) -> float:
+    """Entropy of a map over that of a uniform one: 1 if uniform, 0 if all is in one patch."""
+    shares = weights[weights > 0] / weights.sum()
+    return float(-(shares * np.log(shares)).sum() / np.log(weights.size))

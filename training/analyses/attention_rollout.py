@@ -49,12 +49,6 @@ def map_of_rollout(rolled: Tensor, grid: tuple[int, int], *, pooling: str) -> Nu
     return maps
 
 
-def relative_entropy(weights: Numbers) -> float:
-    """Entropy of a map over that of a uniform one: 1 if uniform, 0 if all is in one patch."""
-    shares = weights[weights > 0] / weights.sum()
-    return float(-(shares * np.log(shares)).sum() / np.log(weights.size))
-
-
 def share_in_centre(weights: Numbers) -> float:
     """Share of a map in the middle half of height and width; patches cut by its edge in part."""
     height, width = weights.shape

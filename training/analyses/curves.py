@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.analyses.analysis import Analysis, Row
-from training.analyses.run_groups import Training, grouped, read_trainings, seeds_text
+from training.analyses.run_groups import Training, grouped, read_trainings, runs_text
 from training.engine.curves import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
 
@@ -27,10 +27,11 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
     "gap",
 )
 _CAPTION = (
-    "Means over seeds as lines, from the least to the largest value as shades. The training loss "
-    "and accuracy are those of the steps of each epoch: of weights that still change, on augmented "
-    "images, with dropout and label smoothing where the config has them, so that the gap between "
-    "training and validation accuracy can be negative."
+    "Means over seeds as lines, from the least to the largest value as shades; a curve of one "
+    "point is a mark with a bar. The training loss and accuracy are those of the steps of each "
+    "epoch: of weights that still change, on augmented images, with dropout and label smoothing "
+    "where the config has them, so that the gap between training and validation accuracy can be "
+    "negative."
 )
 
 
@@ -49,6 +50,7 @@ def curves_analysis(runs: Sequence[Path]) -> Analysis:
         A folder holds no run, or a run with no finished epoch.
     """
     groups = grouped(read_trainings(runs))
+    experiments = {label: [each.experiment for each in group] for label, group in groups.items()}
     rows = [row for label, each in groups.items() for row in epoch_rows(label, each)]
     summaries = [summary(label, each) for label, each in groups.items()]
     with figure_settings():
@@ -56,7 +58,7 @@ def curves_analysis(runs: Sequence[Path]) -> Analysis:
     return Analysis(
         name="curves",
         title="Training dynamics",
-        caption=f"{_CAPTION} {seeds_text(groups)}.",
+        caption=f"{_CAPTION} {runs_text(experiments)}",
         figures={"curves": figure},
         numbers={"trainings": summaries},
         tables={"epochs": rows, "summary": summaries},

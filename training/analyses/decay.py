@@ -8,14 +8,22 @@ from typing import Any
 
 from training.analyses.analysis import Analysis
 from training.analyses.decay_figure import comparison_figure, detail_figure
-from training.analyses.decay_protocols import PROTOCOLS
+from training.analyses.decay_protocols import PROTOCOLS, Protocol
 from training.analyses.decay_statistics import patch_pairs
-from training.analyses.decay_table import NULLS, DecayRow, csv_rows, decay_markdown, decay_rows
+from training.analyses.decay_table import (
+    NULLS,
+    DecayRow,
+    csv_rows,
+    decay_markdown,
+    decay_rows,
+    null_meaning,
+)
 from training.analyses.interaction import interaction_matrix
 from training.analyses.subjects import GRID, Subject
 from training.encodings.grid import Grid
 from wefpe_core.errors import InputError, did_you_mean
 
+DRAWN_ALONE = "the encoding alone, nothing mapped"  # of the figures in detail
 # What the interaction of each kind is, as the label of an axis.
 QUANTITIES = {
     "additive": "cosine of two positions",
@@ -37,10 +45,14 @@ def decay_analysis(
 ) -> Analysis:
     """Every subject and the nulls under each protocol; `details` names those drawn in full.
 
-    By default only the first subject is. `progress` is called with what is being done.
+    By default only the first subject is, as it starts from the first seed. `progress` is called
+    with what is being done.
     """
+    seeds, protocols = tuple(dict.fromkeys(seeds)), tuple(dict.fromkeys(protocols))
     if not seeds or resamples < 1:
         raise InputError(f"at least 1 seed and resample are needed, got {seeds} and {resamples}")
+    if not protocols:
+        raise InputError(f"no protocol is named; there are {', '.join(PROTOCOLS)}")
     for name in protocols:
         if name not in PROTOCOLS:
             raise InputError(
@@ -55,17 +67,17 @@ def decay_analysis(
         progress("drawing")
     figures = {"decay_compared": comparison_figure(_shown(rows), patch_pairs(grid))}
     for number, subject in enumerate(chosen, start=1):
-        encoding = subject.build(grid)
+        encoding = subject.build(grid, seeds[0])
         figures[f"decay_{number}_{_file_name(subject.label)}"] = detail_figure(
             interaction_matrix(encoding, grid),
             patch_pairs(grid),
-            subject.label,
+            f"{subject.label}, seed {seeds[0]}: {DRAWN_ALONE}",
             QUANTITIES[encoding.kind],
         )
     return Analysis(
         name="decay",
         title="Interaction of patches and their distance",
-        caption=_caption(grid, len(seeds), resamples, protocols),
+        caption=_caption(rows, grid, seeds, resamples, [subject.label for subject in chosen]),
         figures=figures,
         numbers={
             "grid": list(grid),
@@ -109,20 +121,61 @@ def _file_name(label: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")
 
 
-def _caption(grid: Grid, seeds: int, resamples: int, protocols: Sequence[str]) -> str:
-    meanings = "; ".join(f"{name}: {PROTOCOLS[name].meaning}" for name in protocols)
-    return (
+def _caption(
+    rows: Sequence[DecayRow],
+    grid: Grid,
+    seeds: Sequence[int],
+    resamples: int,
+    details: Sequence[str],
+) -> str:
+    protocols = [PROTOCOLS[name] for name in dict.fromkeys(row.protocol for row in rows)]
+    first = (
         f"Interaction of all pairs of patches of a {grid[0]}x{grid[1]} grid, for encodings as they "
-        f"start (width 192, 3 heads), mean of {seeds} seeds. Interaction is the cosine of two rows "
-        "of an added table; the expected product of two turned random contents over their mean "
-        "lengths, in the first layer, for rotary encodings; the bias of the first layer, averaged "
-        "over heads and both directions, for biases. (a) Mean at each distance, in deviations of "
-        "all pairs from their mean; (b) Pearson's coefficient with the distance over all pairs, "
-        f"with the middle 95 % of {resamples} resamplings of the patches for each seed, and over "
-        "the means at each distance; (c) the share of the variance over pairs that distance "
-        "explains; (d) the share of steps from one distance to the next that go down (a curve "
-        f"without trend: 50 %). Protocols of the table: {meanings}. Nulls (lighter bars) make no "
-        "claim to decay: "
-        + ", ".join(f"{label} ({meaning})" for label, meaning in NULLS.items())
-        + "."
+        f"start (width 192, 3 heads). {_mean_of(seeds)}. Encodings: {_encodings(rows)}. "
+        "Interaction is the cosine of two rows of an added table; the expected product of two "
+        "turned random contents over their mean lengths, in the first layer, for rotary encodings; "
+        "the bias of the first layer, averaged over heads and both directions, for biases."
+    )
+    parts = [first, _caption_of_comparison(PROTOCOLS[_shown(rows)[0].protocol], resamples)]
+    if details:
+        parts.append(_caption_of_details(details, seeds[0]))
+    meanings = "; ".join(f"{protocol.name}: {protocol.meaning}" for protocol in protocols)
+    parts.append(f"Protocols of the table: {meanings}.")
+    return " ".join(parts)
+
+
+def _mean_of(seeds: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, seeds))
+    return f"Mean of the seeds {numbers}" if len(seeds) > 1 else f"Seed {numbers}"
+
+
+def _encodings(rows: Sequence[DecayRow]) -> str:
+    """Every label; nulls with what they stand for."""
+    labels = list(dict.fromkeys(row.encoding for row in rows))
+    nulls = [f"{label} ({null_meaning(label)})" for label in labels if null_meaning(label)]
+    others = [label for label in labels if not null_meaning(label)]
+    return "; ".join([*others, f"nulls, which make no claim to decay: {', '.join(nulls)}"])
+
+
+def _caption_of_comparison(shown: Protocol, resamples: int) -> str:
+    means = "the means at each distance" if shown.bins is None else "the means of the bins"
+    steps = "one distance to the next" if shown.bins is None else "one bin to the next"
+    what = "content plus the encoding" if shown.adds_content else "the encoding alone"
+    return (
+        f"The comparison shows the protocol {shown.name}, of {what}. (a) Mean at each distance, in "
+        "deviations of all pairs from their mean; (b) Pearson's coefficient with the distance over "
+        f"all pairs, with the middle 95 % of {resamples} resamplings of the patches for each seed, "
+        f"and over {means}; (c) the share of the variance over pairs that distance explains; (d) "
+        f"the share of steps from {steps} that go down (a curve without trend: 50 %). Bars of "
+        "nulls are lighter."
+    )
+
+
+def _caption_of_details(labels: Sequence[str], seed: int) -> str:
+    return (
+        f"In detail, whatever the protocols: {', '.join(labels)}, {DRAWN_ALONE}, seed {seed}. (a) "
+        "A sample of the pairs, and the mean at each distance; (b) all pairs, counted in cells, "
+        "with that mean; (c) the mean minus its lowest value on a log scale, where an exponential "
+        "decay to a limit would be a straight line; the limit, the lowest mean, is chosen by the "
+        "data; (d) the change of the mean from each distance to the next, per patch."
     )

@@ -36,14 +36,19 @@ _SCATTERED = 3000  # points of a scatter plot that still show single pairs
 
 
 def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
-    """A line for each encoding: its curve, its correlations, what distance explains, its steps."""
+    """A line for each encoding: its curve, its correlations, what distance explains, its steps.
+
+    All rows are of one protocol.
+    """
+    protocol = PROTOCOLS[rows[0].protocol]
+    is_binned = protocol.bins is not None
     rows = sorted(rows, key=lambda row: bool(row.null))  # the nulls last, in their order
     is_null = [bool(row.null) for row in rows]
     with figure_settings():
         figure = new_figure(10.2, 1.5 + 0.23 * len(rows))
         axes = figure.subplots(1, 4, sharey=True, width_ratios=[1.5, 1.35, 0.8, 0.8])
         _draw_curves(figure, axes[0], rows, pairs)
-        _draw_correlations(axes[1], rows)
+        _draw_correlations(axes[1], rows, "means of bins" if is_binned else "means by distance")
         explained, steps = ([getattr(row.mean, name) for row in rows] for name in _BARS)
         _draw_bars(axes[2], explained, is_null, "R² of distance", 1.0)
         _draw_bars(axes[3], steps, is_null, "decreasing steps, %", 100.0)
@@ -51,7 +56,12 @@ def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
         for axis, letter, title in zip(
             axes,
             "abcd",
-            ("mean interaction by distance", "correlation", "explained", "monotonicity"),
+            (
+                "mean interaction by distance",
+                "correlation",
+                "explained",
+                "steps of bins" if is_binned else "monotonicity",
+            ),
             strict=True,
         ):
             axis.set_title(f"({letter}) {title}", loc="left")
@@ -61,6 +71,9 @@ def comparison_figure(rows: Sequence[DecayRow], pairs: Pairs) -> Any:
             range(len(rows)), [row.encoding + (" (null)" if row.null else "") for row in rows]
         )
         axes[0].set_ylim(len(rows) - 0.5, -0.5)
+        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+        what = "content plus the encoding" if protocol.adds_content else "the encoding alone"
+        figure.suptitle(f"protocol {protocol.name}: {what}", fontsize=8.5)
     return figure
 
 
@@ -82,14 +95,18 @@ def _draw_curves(figure: Any, axis: Any, rows: Sequence[DecayRow], pairs: Pairs)
     )
     for number, row in enumerate(rows):
         if not np.isfinite(row.standardised).any():
-            axis.text(edges.mean(), number, "constant", ha="center", va="center", fontsize=7)
+            # Biases and rotations have nothing that content could be added to.
+            has_table = row.kind not in ("rotary", "bias")
+            is_defined = has_table or not PROTOCOLS[row.protocol].adds_content
+            text = "constant" if is_defined else "not defined"
+            axis.text(edges.mean(), number, text, ha="center", va="center", fontsize=7)
     axis.set_xlabel("distance in patches")
     extend = "both" if largest > limit else "neither"
     bar = figure.colorbar(image, ax=axis, location="bottom", shrink=0.9, aspect=30, extend=extend)
     bar.set_label("deviations from the mean of all pairs")
 
 
-def _draw_correlations(axis: Any, rows: Sequence[DecayRow]) -> None:
+def _draw_correlations(axis: Any, rows: Sequence[DecayRow], means: str) -> None:
     places = np.arange(len(rows))
     raw = np.array([row.mean.raw for row in rows])
     binned = np.array([row.mean.binned for row in rows])
@@ -97,19 +114,16 @@ def _draw_correlations(axis: Any, rows: Sequence[DecayRow]) -> None:
     high = np.array([row.high for row in rows])
     for place, a, b in zip(places, raw, binned, strict=True):
         axis.plot([a, b], [place, place], color="0.75", lw=1.0, zorder=1)
-    axis.hlines(places, low, high, color=BLUE, lw=3.5, alpha=0.4, zorder=2)
-    axis.plot(raw, places, "o", color=BLUE, ms=4.5, label="all pairs, 95 %", zorder=3)
-    axis.plot(
-        binned, places, "D", color=ORANGE, mfc="none", ms=4.5, label="means by distance", zorder=3
-    )
+    bars = {"color": BLUE, "lw": 3.5, "alpha": 0.4, "zorder": 2}
+    axis.hlines(places, low, high, label="95 % of resampled patches", **bars)
+    axis.plot(raw, places, "o", color=BLUE, ms=4.5, label="all pairs", zorder=3)
+    axis.plot(binned, places, "D", color=ORANGE, mfc="none", ms=4.5, label=means, zorder=3)
     _dashes(axis, raw, 0.0)
     axis.axvline(0, color=BLACK, lw=0.8)
-    axis.set_xlim(-1.05, max(0.3, float(np.nanmax(np.append(binned, 0.0))) + 0.1))
+    ends = np.concatenate([binned, raw, high, [0.0]])
+    axis.set_xlim(-1.05, max(0.3, float(np.nanmax(ends)) + 0.1))
     axis.set_xlabel("Pearson, with distance")
     axis.grid(axis="x")
-    # Below the label of the axis, by so many font sizes whatever the height of the figure.
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 4.8}
-    axis.legend(ncols=2, columnspacing=1.0, **below)
 
 
 def _draw_bars(
@@ -134,7 +148,7 @@ def _dashes(axis: Any, values: Array, x: float) -> None:
 # --- One encoding -----------------------------------------------------------------------------
 
 
-def detail_figure(matrix: Array, pairs: Pairs, label: str, quantity: str) -> Any:
+def detail_figure(matrix: Array, pairs: Pairs, title: str, quantity: str) -> Any:
     """The paper's four panels: sample and means, all pairs, log scale, rate of change."""
     with figure_settings():
         figure = new_figure(9.0, 6.2)
@@ -149,7 +163,7 @@ def detail_figure(matrix: Array, pairs: Pairs, label: str, quantity: str) -> Any
             axis.set_xlim(0, pairs.distances[-1] + 0.5)
         for axis in axes[0]:
             axis.set_ylabel(quantity)
-        figure.suptitle(label)
+        figure.suptitle(title)
     return figure
 
 

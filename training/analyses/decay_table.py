@@ -28,14 +28,34 @@ from training.analyses.interaction import (
 from training.analyses.subjects import DIM, Subject
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
+from training.encodings.written import read_encoding
 
 # Encodings without a claim to decay; a protocol that cannot tell a subject from them says nothing.
 NULLS: Mapping[str, str] = {
     "none": "no position",
     "learned": "a random table",
-    "weierstrass:function=powers,features=2": "a random linear map of (u, v), in place of ℘",
+    "weierstrass:function=powers,features=2": (
+        "LayerNorm of a random linear map of tanh of the centred (u, v), in place of ℘"
+    ),
     "sincos2d": "fixed sines and cosines",
 }
+
+
+def is_same_encoding(one: str, other: str) -> bool:
+    """Whether two labels name one encoding, in whatever order their options are typed."""
+    first, second = read_encoding(one), read_encoding(other)
+    return (first.name, first.options) == (second.name, second.options)
+
+
+def nulls_beside(labels: Sequence[str]) -> list[str]:
+    """The nulls that are not among some labels."""
+    return [null for null in NULLS if not any(is_same_encoding(null, label) for label in labels)]
+
+
+def null_meaning(label: str) -> str:
+    """What an encoding stands for as a null; empty for the others."""
+    meanings = (meaning for null, meaning in NULLS.items() if is_same_encoding(null, label))
+    return next(meanings, "")
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,8 @@ def measured_rows(
 ) -> list[DecayRow]:
     """The subject under each protocol."""
     pairs = patch_pairs(grid)
+    seeds = tuple(dict.fromkeys(seeds))  # the same twice would be one draw counted as two
+    protocols = tuple(dict.fromkeys(protocols))
     found: dict[str, list[_Result]] = {name: [] for name in protocols}
     for seed in seeds:
         encoding = subject.build(grid, seed)
@@ -113,7 +135,7 @@ def _row(subject: Subject, kind: str, protocol: Protocol, results: Sequence[_Res
         encoding=subject.label,
         kind=kind,
         protocol=protocol.name,
-        null=NULLS.get(subject.label, ""),
+        null=null_meaning(subject.label),
         seeds=len(results),
         mean=Decay(*values.mean(axis=0).tolist()),
         deviation=Decay(*_deviation(values).tolist()),
@@ -140,8 +162,7 @@ def decay_rows(
 ) -> list[DecayRow]:
     """All subjects, and after them the nulls that are not among them."""
     patch_pairs(grid)  # refuses a grid without pairs before any work
-    labels = [subject.label for subject in subjects]
-    missing = [Subject(label) for label in NULLS if label not in labels]
+    missing = map(Subject, nulls_beside([subject.label for subject in subjects]))
     rows = []
     for subject in [*subjects, *missing]:
         if progress is not None:

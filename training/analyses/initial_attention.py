@@ -105,10 +105,12 @@ def initial_attention_analysis(
         f"the first block of a ViT-Ti/16 without any training, mean of {HEADS} heads (and each for "
         f"seed {seeds[0]}), class token left out, for {shown}; seeds "
         f"{', '.join(map(str, seeds))}; {_STARTS_IN_WORDS[start]}. "
+        f"Encodings: {', '.join(dict.fromkeys(each.label for each in found))}. "
         "Colours: attention in units of uniform attention. Statistics: Spearman's rank correlation "
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
-        "(1 first); mean distance over that of uniform attention; largest over smallest attention; "
-        "entropy over that of uniform attention. Where no position is added to the tokens, the "
+        "(1 first; largest at the query means place 1, not defined if all attention is equal); "
+        "mean distance over that of uniform attention; largest over smallest attention; entropy "
+        "over that of uniform attention. Where no position is added to the tokens, the "
         "patches of a zero image are all alike, and with the start of the published scripts zero."
     )
     return Analysis(
@@ -125,7 +127,7 @@ def initial_attention_analysis(
             "encodings": summaries(found),
         },
         tables={"locality": table_rows(found), "summary": summaries(found)},
-        markdown=locality_markdown(summaries(found), len(seeds)),
+        markdown=locality_markdown(summaries(found)),
     )
 
 
@@ -215,37 +217,58 @@ def table_rows(found: Sequence[InitialAttention]) -> list[Row]:
     rows: list[Row] = []
     for each in found:
         first = {"encoding": each.label, "seed": each.seed}
-        rows.append(first | {"head": "mean"} | asdict(each.locality))
+        rows.append(first | {"head": "mean"} | _columns(each.locality))
         for number, head in enumerate(each.heads):
-            rows.append(first | {"head": number} | asdict(locality(head, each.query)))
+            rows.append(first | {"head": number} | _columns(locality(head, each.query)))
     return rows
 
 
+def _columns(found: Locality) -> dict[str, Any]:
+    """All of it; None where something is not defined."""
+    values = asdict(found) | {"query_is_largest": found.query_is_largest}
+    return {name: _or_none(value) for name, value in values.items()}
+
+
+def _or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
-    """For each encoding the mean and the range of every statistic over the seeds."""
+    """For each encoding the mean and the range of every statistic over the seeds.
+
+    `query_is_largest` counts seeds, out of `seeds_ordered`, in which attention is not the same
+    everywhere; None if it is in all.
+    """
     result = []
     for label in dict.fromkeys(each.label for each in found):
         mine = [each.locality for each in found if each.label == label]
-        query = found[0].query
+        largest = [m.query_is_largest for m in mine if m.query_is_largest is not None]
         row: dict[str, Any] = {"encoding": label}
-        row["query_is_largest"] = sum((m.largest_row, m.largest_column) == query for m in mine)
+        row |= {
+            "query_is_largest": sum(largest) if largest else None,
+            "seeds_ordered": len(largest),
+        }
         for name in STATISTICS:
             values = [getattr(m, name) for m in mine]
-            row |= {name: float(np.mean(values)), f"{name}_low": min(values)}
-            row[f"{name}_high"] = max(values)
+            # Not defined for one seed is not defined for their mean.
+            row[name] = _or_none(float(np.mean(values)))
+            row[f"{name}_low"] = _or_none(float(np.min(values)))
+            row[f"{name}_high"] = _or_none(float(np.max(values)))
         result.append(row)
     return result
 
 
-def locality_markdown(rows: Sequence[Row], seeds: int) -> str:
+def locality_markdown(rows: Sequence[Row]) -> str:
     """Mean and range of every statistic, a line for each encoding."""
     headings = ["encoding", "largest at the query", *(_HEADINGS[name] for name in STATISTICS)]
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for row in rows:
-        cells = [f"`{row['encoding']}`", f"{row['query_is_largest']} of {seeds}"]
+        largest = row["query_is_largest"]
+        cells = [f"`{row['encoding']}`"]
+        cells.append(DASH if largest is None else f"{largest} of {row['seeds_ordered']}")
         for name in STATISTICS:
             low, mean, high = (row[name + end] for end in ("_low", "", "_high"))
-            text = DASH if math.isnan(mean) else f"{mean:.3g} ({low:.3g} to {high:.3g})"
+            text = DASH if mean is None else f"{mean:.3g} ({low:.3g} to {high:.3g})"
             cells.append(text)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

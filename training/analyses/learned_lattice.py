@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +13,14 @@ import numpy.typing as npt
 import torch
 
 from training.analyses.analysis import Analysis, Row
-from training.analyses.run_groups import Training, grouped, read_trainings, seeds_text
+from training.analyses.run_groups import Training, grouped, read_trainings, runs_text
 from training.configuration import Experiment
 from training.configuration.encoding_rules import build_position_encoding
+from training.encodings import AbstractEncoding
 from training.encodings.elliptic_values import Frame
 from training.encodings.grid import patch_centres
-from training.encodings.lattice_parameter import LatticeParameter
+from training.encodings.lattice_owners import key_prefixes, lattice_owners, learns_lattice
+from training.engine.errors import RunError
 from training.figure_style import (
     BLACK,
     BLUE,
@@ -73,45 +75,74 @@ class LatticePath:
         return float(np.abs(self.points(place)[:, None] - poles).min() / w1)
 
 
-def read_path(label: str, training: Training) -> LatticePath:
-    """The path of one training.
+def read_paths(label: str, training: Training) -> list[LatticePath]:
+    """The path of each lattice one training learned.
 
     Raises
     ------
     InputError
-        The encoding has no lattice, or one that is not learned.
+        The encoding has no lattice, or none that is learned.
+    RunError
+        The log says nothing of it.
     """
     encoding = build_position_encoding(training.experiment)
-    owners = [m for m in encoding.modules() if callable(getattr(m, "lattice", None))]
-    frames = [m for m in encoding.modules() if hasattr(m, "alpha_u") and hasattr(m, "alpha_v")]
-    if not owners or not frames:
+    owners = lattice_owners(encoding)
+    if not owners:
         raise InputError(f"{training.path}: {label} has no lattice")
-    start: Lattice = owners[0].lattice()  # type: ignore[operator]
-    found = {0: (float(start.omega1.real), complex(start.omega3))}
-    for row in training.rows:
-        state = row.get("encoding", {})
-        if "omega1" in state:
-            omega3 = complex(state["omega3_real"], state["omega3_imag"])
-            found[int(row["step"])] = (float(state["omega1"]), omega3)
-    if len(found) < 2 or len(set(found.values()) - {found[0]}) == 0:
+    learned = learned_owners(training.experiment, encoding)
+    if not learned:
         raise InputError(f"{training.path}: the lattice of {label} is not learned, it stays put")
-    steps = sorted(found)
-    owner: Any = frames[0]
-    return LatticePath(
-        label,
-        training.experiment.seed,
-        tuple(steps),
-        tuple(found[step][0] for step in steps),
-        tuple(found[step][1] for step in steps),
-        Frame(encoding.size.grid, owner.alpha_u, owner.alpha_v),
-    )
+    paths = []
+    for number, (name, prefix) in enumerate(key_prefixes(owners).items(), start=1):
+        logged = _logged(training.rows, prefix)
+        if name in learned and logged:
+            start: Lattice = owners[name].lattice()
+            found = {0: (float(start.omega1.real), complex(start.omega3))} | logged
+            steps = sorted(found)
+            paths.append(
+                LatticePath(
+                    f"{label}, lattice {number}" if len(owners) > 1 else label,
+                    training.experiment.seed,
+                    tuple(steps),
+                    tuple(found[step][0] for step in steps),
+                    tuple(found[step][1] for step in steps),
+                    _frame(encoding, name),
+                )
+            )
+    if not paths:
+        raise RunError(f"{training.path}: the log does not have the lattice of {label}")
+    return paths
+
+
+def _logged(rows: Sequence[Mapping[str, Any]], prefix: str) -> dict[int, tuple[float, complex]]:
+    """omega1 and omega3 by step."""
+    found = {}
+    for row in rows:
+        state = row.get("encoding", {})
+        if f"{prefix}omega1" in state:
+            w1, re, im = (state[prefix + key] for key in ("omega1", "omega3_real", "omega3_imag"))
+            found[int(row["step"])] = (float(w1), complex(re, im))
+    return found
+
+
+def _frame(encoding: AbstractEncoding, name: str) -> Frame:
+    """How the grid of the training images lies on the lattice of that owner."""
+    owner: Any = encoding.get_submodule(name)
+    if not hasattr(owner, "alpha_u"):  # it belongs to an encoding that has
+        owner = encoding.get_submodule(name.rpartition(".")[0])
+    return Frame(encoding.size.grid, owner.alpha_u, owner.alpha_v)
+
+
+def learned_owners(experiment: Experiment, encoding: AbstractEncoding) -> list[str]:
+    """The names of the modules of an encoding whose lattice moves in runs of this config."""
+    if experiment.optimizer.encoding_rate == 0:
+        return []
+    return [name for name, owner in lattice_owners(encoding).items() if learns_lattice(owner)]
 
 
 def learns_a_lattice(experiment: Experiment) -> bool:
     """Whether there is a path to show for runs of this config."""
-    encoding = build_position_encoding(experiment)
-    owners = [m for m in encoding.modules() if isinstance(m, LatticeParameter)]
-    return any(owner.learned != "nothing" for owner in owners)
+    return bool(learned_owners(experiment, build_position_encoding(experiment)))
 
 
 def lattice_analysis(runs: Sequence[Path]) -> Analysis:
@@ -126,17 +157,33 @@ def lattice_analysis(runs: Sequence[Path]) -> Analysis:
     """
     last = {training.path: training for training in read_trainings(runs)}
     groups = grouped(last.values())
-    paths = [read_path(label, each) for label, group in groups.items() for each in group]
+    paths: list[LatticePath] = []
+    experiments: dict[str, list[Experiment]] = {}
+    for label, group in groups.items():
+        for training in group:
+            for path in read_paths(label, training):
+                paths.append(path)
+                experiments.setdefault(path.label, []).append(training.experiment)
     with figure_settings():
         figures = {"learned_lattice": draw_paths(paths), "period_cells": draw_cells(paths)}
     return Analysis(
         name="lattice",
         title="The learned lattice",
-        caption=f"{_CAPTION} {seeds_text(groups)}.",
+        caption=f"{_caption(paths)} {runs_text(experiments)}",
         figures=figures,
         numbers={"trainings": [summary(path) for path in paths]},
         tables={"lattices": [row for path in paths for row in table_rows(path)]},
     )
+
+
+def _caption(paths: Sequence[LatticePath]) -> str:
+    grids = " and ".join(dict.fromkeys("{}x{}".format(*path.frame.grid) for path in paths))
+    text = f"{_CAPTION} Grid of the training images: {grids} patches."
+    if len(paths) > _CELLS_SHOWN:
+        text += f" Cells of the first {_CELLS_SHOWN} are shown."
+    if any(", lattice " in path.label for path in paths):
+        text += " The lattices of a combined encoding are numbered as its parts that have one."
+    return text
 
 
 def table_rows(path: LatticePath) -> list[Row]:

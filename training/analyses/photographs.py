@@ -14,6 +14,7 @@ from training.data.image_sizes import ImageSize, height_and_width
 from wefpe_core.errors import InputError
 
 _WIDE_MODES = ("I", "F")  # more than 8 bits: converting them would clip
+_TRANSPARENT_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Photograph:
     """A decoded image with its name."""
 
     name: str
-    image: Image.Image  # RGB, turned as its EXIF data say
+    image: Image.Image  # RGB, turned as its EXIF data say, on white where it is transparent
 
     def fitted(self, size: ImageSize, channels: int) -> Tensor:
         """uint8 (channels, height, width): scaled to cover that size, the middle cut out."""
@@ -45,7 +46,7 @@ def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
             with Image.open(path) as image:
                 if image.mode.startswith(_WIDE_MODES):
                     raise InputError(f"{path} has more than 8 bits per channel; convert it")
-                turned = ImageOps.exif_transpose(image).convert("RGB")
+                turned = _on_white(ImageOps.exif_transpose(image))
         except InputError:
             raise
         except Exception as error:  # OSError, SyntaxError, ValueError, DecompressionBombError, ...
@@ -53,3 +54,12 @@ def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
         name = path.stem if stems.count(path.stem) == 1 else str(path)
         photographs.append(Photograph(name, turned))
     return photographs
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """In RGB; what lies under transparent pixels is arbitrary and nobody has seen it."""
+    if image.mode not in _TRANSPARENT_MODES and "transparency" not in image.info:
+        return image.convert("RGB")
+    above = image.convert("RGBA")
+    white = Image.new("RGBA", above.size, "white")
+    return Image.alpha_composite(white, above).convert("RGB")

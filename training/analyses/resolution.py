@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from training.analyses.analysis import Analysis, Row
-from training.analyses.run_groups import check_runs, labels_of
+from training.analyses.run_groups import check_runs, labels_of, runs_text
+from training.configuration import Experiment
 from training.data.image_sizes import ImageSize, grid_of_size, height_and_width, size_text
 from training.encodings.resampling import Resampling, resampling_of
 from training.engine.errors import RunError
@@ -97,13 +98,16 @@ def resolution_analysis(
         figure = draw_scores(found)
     own = sorted({each.size for each in found if each.is_trained})
     images = sorted({each.scores.images for each in found})
+    experiments: dict[str, list[Experiment]] = {}
+    for path, label in labels.items():
+        experiments.setdefault(label, []).append(configs[path])
     caption = (
         f"Accuracy on {' or '.join(map(str, images))} {split} images at other sizes than the "
         f"{' and '.join(size_text(size) for size in own)} pixels of training (marked by a line), "
         "normalised as in training. "
         f"{_RULES}Lines join squares, open marks are rectangles; with several seeds means, and "
         "the range as a bar, otherwise plus and minus one standard error of a share of so many "
-        "images."
+        f"images. {runs_text(experiments)}"
     )
     return Analysis(
         name="resolution",

@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from training.analyses.analysis import Analysis, Row
+from training.analyses.attention_locality import relative_entropy
 from training.analyses.attention_rollout import (
     map_correlation,
     map_of_rollout,
-    relative_entropy,
     rollout,
     share_in_centre,
 )
 from training.analyses.attentive_models import AttentiveModel, Source, open_models
 from training.analyses.photographs import read_photographs
 from training.analyses.rollout_figure import draw_maps
+from training.analyses.run_groups import runs_text
 from training.augmentation import Normalisation
 from training.data.image_sizes import ImageSize, grid_of_size, height_and_width, size_text
 from training.figure_style import figure_settings
@@ -225,8 +226,12 @@ def _caption(
     for model, size in zip(models, sizes, strict=True):
         numbers = model.normalise
         mean, std = (", ".join(f"{x:.4g}" for x in xs) for xs in (numbers.mean, numbers.std))
+        height, width = grid_of_size(size, model.patch_size)
         parts.append(
-            f"{model.label}: {_POOLED[model.model.pooling]}; {size_text(size)} pixels, normalised "
-            f"with mean {mean} and deviation {std}."
+            f"{model.label}: {_POOLED[model.model.pooling]}; {size_text(size)} pixels, "
+            f"{height}x{width} patches, normalised with mean {mean} and deviation {std}."
         )
+    runs = {model.label: [model.run.experiment] for model in models if model.run is not None}
+    if runs:
+        parts.append(runs_text(runs))
     return " ".join(parts)

@@ -25,14 +25,14 @@ def draw_maps(
     Maps stand beside the image, not over it: its light and dark would be taken for theirs.
     """
     maps = {(each.model, each.image): each for each in found}
-    height, width = pictures[0].seen[0].shape[-2:]
+    height, width = _finest(pictures[0]).shape[-2:]
     names = [_lines(label) for label in labels]
     side = _SIDE * min(max(height / width, 0.5), 2.0)
     tall = (side + 0.3) * len(pictures) + 0.13 * max(name.count("\n") + 1 for name in names)
     figure = new_figure(_SIDE * (len(labels) + 1) + 0.6, tall)
     grid = figure.subplots(len(pictures), len(labels) + 1, squeeze=False)
     for number, (row, picture) in enumerate(zip(grid, pictures, strict=True)):
-        _draw_image(row[0], picture.seen[0])
+        _draw_image(row[0], _finest(picture))
         row[0].set_title(_short(picture.name), fontsize=7)
         mine = [maps[label, picture.name] for label in labels]
         scaled = [each.weights * each.weights.size for each in mine]
@@ -50,6 +50,11 @@ def draw_maps(
             panel.set_xticks([])
             panel.set_yticks([])
     return figure
+
+
+def _finest(picture: Picture) -> Tensor:
+    """The image as the model with the largest one sees it, in colour if one of those does."""
+    return max(picture.seen, key=lambda seen: (seen.shape[-2] * seen.shape[-1], seen.shape[0]))
 
 
 def _draw_image(panel: Any, pixels: Tensor) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.configuration import Experiment, config_hash
+from training.configuration import Experiment, config_hash, differing_keys
 from training.engine.errors import RunError
 from training.engine.finished_run import config_of_finished_run, config_of_run
 from training.engine.run_folder import RunFolder, training_rows
@@ -34,7 +34,21 @@ def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experimen
     if len(unique) > _MOST_RUNS:
         raise InputError(f"{len(unique)} runs are more than one figure can show ({_MOST_RUNS})")
     read = config_of_finished_run if finished else config_of_run
-    return {path: read(path) for path in unique}
+    runs = {path: read(path) for path in unique}
+    refuse_repeated(runs)
+    return runs
+
+
+def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
+    """Refuse two runs of one experiment and seed: they would pass for two seeds."""
+    seen: dict[str, Path] = {}
+    for path, experiment in runs.items():
+        other = seen.setdefault(config_hash(experiment), path)
+        if other != path:
+            raise InputError(
+                f"{other} and {path} are runs of one experiment with the same seed "
+                f"({experiment.seed}); name one of them"
+            )
 
 
 def read_trainings(paths: Sequence[Path]) -> list[Training]:
@@ -69,18 +83,58 @@ def _typed(value: Any) -> str:
 def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
     """A name for every run; those that differ only in the seed share one.
 
-    The encoding is the name. If it does not tell two experiments apart, their folders do.
+    The encoding is the name, if the runs differ in nothing else but the seed. Otherwise the data
+    set and the folder of the first run of a group stand behind it.
     """
+    refuse_repeated(runs)
     groups: dict[str, list[Path]] = {}
     for path, experiment in runs.items():
         groups.setdefault(config_hash(experiment.model_copy(update={"seed": 0})), []).append(path)
+    are_alike = not other_differences(runs.values())
     names = {key: encoding_label(runs[paths[0]]) for key, paths in groups.items()}
+    folders = [paths[0].name for paths in groups.values()]
     labels: dict[Path, str] = {}
     for key, paths in groups.items():
-        is_alone = list(names.values()).count(names[key]) == 1
-        label = names[key] if is_alone else f"{names[key]} ({paths[0].name})"
+        first = paths[0]
+        folder = first.name if folders.count(first.name) == 1 else str(first)
+        if not are_alike:
+            label = f"{names[key]} ({data_label(runs[first])}, {folder})"
+        elif list(names.values()).count(names[key]) > 1:  # as with another backend
+            label = f"{names[key]} ({folder})"
+        else:
+            label = names[key]
         labels |= dict.fromkeys(paths, label)
     return {path: labels[path] for path in runs}
+
+
+def other_differences(experiments: Iterable[Experiment]) -> list[str]:
+    """The keys some experiments differ in, besides the encoding, the seed, and what has no effect.
+
+    Encodings alone are compared by runs that differ in nothing else.
+    """
+    listed = list(experiments)
+    keys = dict.fromkeys(key for other in listed[1:] for key in differing_keys(listed[0], other))
+    return [key for key in keys if key != "seed" and not key.startswith("position_encoding.")]
+
+
+def data_label(experiment: Experiment) -> str:
+    """The data set of a run; of a folder of images the folder."""
+    data = experiment.data
+    return f"{data.name} {Path(data.path).name}" if data.name in ("folder", "vtab") else data.name
+
+
+def runs_text(groups: Mapping[str, Sequence[Experiment]]) -> str:
+    """The data, what the runs differ in, and the seeds behind each label, for a caption."""
+    experiments = [experiment for group in groups.values() for experiment in group]
+    data = " and ".join(dict.fromkeys(map(data_label, experiments)))
+    keys = other_differences(experiments)
+    warning = f" Besides encoding and seed the runs differ in {', '.join(keys)}." if keys else ""
+    parts = []
+    for label, group in groups.items():
+        seeds = sorted({experiment.seed for experiment in group})
+        word = "seed" if len(seeds) == 1 else "seeds"
+        parts.append(f"{label}: {word} {', '.join(map(str, seeds))}")
+    return f"Data: {data}.{warning} {'; '.join(parts)}."
 
 
 def grouped(trainings: Iterable[Training]) -> dict[str, list[Training]]:
@@ -92,13 +146,3 @@ def grouped(trainings: Iterable[Training]) -> dict[str, list[Training]]:
         suffix = f", {each.part}" if each.part else ""
         groups.setdefault(labels[each.path] + suffix, []).append(each)
     return groups
-
-
-def seeds_text(groups: Mapping[str, Sequence[Training]]) -> str:
-    """Which seeds stand behind each curve, for a caption."""
-    parts = []
-    for label, trainings in groups.items():
-        seeds = sorted(each.experiment.seed for each in trainings)
-        word = "seed" if len(seeds) == 1 else "seeds"
-        parts.append(f"{label}: {word} {', '.join(map(str, seeds))}")
-    return "; ".join(parts)

@@ -11,10 +11,11 @@ import numpy as np
 
 from training.analyses.analysis import DASH, Analysis
 from training.analyses.decay_statistics import Array, explained_by_distance, patch_pairs
-from training.analyses.decay_table import NULLS
+from training.analyses.decay_table import NULLS, is_same_encoding, nulls_beside
 from training.analyses.interaction import interaction_matrix, position_table
 from training.analyses.structure_figure import Drawn, structure_figure
 from training.analyses.structure_measures import (
+    FEWEST_ROWS,
     Components,
     cells_unfolded,
     neighbours_by_chance,
@@ -106,8 +107,8 @@ def structure_analysis(
 ) -> Analysis:
     """The subjects drawn side by side, and in the table beside the controls."""
     patch_pairs(grid)  # refuses a grid without pairs before any work
-    labels = [subject.label for subject in subjects]
-    controls = [Subject(label) for label in CONTROLS if label not in labels]
+    beside = nulls_beside([subject.label for subject in subjects])
+    controls = [Subject(label) for label in beside if label in CONTROLS]
     found = []
     for subject in [*subjects, *controls]:
         if progress is not None:
@@ -119,7 +120,7 @@ def structure_analysis(
     return Analysis(
         name="structure",
         title="Structure of positional encodings before training",
-        caption=_caption(grid, seed),
+        caption=_caption([each.label for each in found], grid, seed),
         figures=_figures(found[: len(subjects)], grid),
         numbers={
             "grid": list(grid),
@@ -189,7 +190,8 @@ def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
     headings = ["encoding", *(title for title, _ in _COLUMNS)]
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for each in found:
-        control = " (control)" if each.label in CONTROLS else ""
+        is_control = any(is_same_encoding(each.label, label) for label in CONTROLS)
+        control = " (control)" if is_control else ""
         cells = [f"`{each.label}`{control}", *(_text(each.numbers[key]) for _, key in _COLUMNS)]
         lines.append(f"| {' | '.join(cells)} |")
     legend = (
@@ -206,21 +208,23 @@ def _text(value: float) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
-def _caption(grid: Grid, seed: int) -> str:
+def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
     return (
-        f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}). First and second "
-        "row: the first two principal components of the rows of an added table; for encodings "
-        "without a table the principal coordinates of the matrix of interactions (kernel PCA), of "
-        "which only the positive part is a space of vectors. Colour is the row, below it the "
-        "column of the patch; lines join neighbours. Neighbours kept: the share of the patches "
-        "that touch one on the grid which are among its nearest here (eight inside the grid, "
-        f"fewer at its edge); {neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of "
-        "triangles between neighbours that lie the same way round; 1 for a sheet without folds, "
-        "0.5 by chance. Third row: the interaction of all pairs, patches numbered row by row; its "
-        "colours span the middle 98 % of the pairs of different patches. R² of distance: what "
-        "the distance explains of it. Repeats by row: the correlation of the steps along the mean "
-        "diagonal with those one row of patches later, which is 1 for every smooth function of "
-        "the place and not a period of the function. Fourth row: mean interaction of patches some "
-        "rows apart in one column, and columns in one row: a period within the grid would bring "
-        "it up again. Rise: how much of its fall it makes up for (says nothing of noise)."
+        f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}): "
+        f"{', '.join(labels)}. First and second row: the first two principal components of the "
+        "rows of an added table; for encodings without a table the principal coordinates of the "
+        "matrix of interactions (kernel PCA), of which only the positive part is a space of "
+        "vectors. Colour is the row, below it the column of the patch; lines join neighbours. "
+        "Neighbours kept: the share of the patches that touch one on the grid which are among its "
+        "nearest here (eight inside the grid, fewer at its edge); "
+        f"{neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of triangles between "
+        "neighbours that lie the same way round, those without an area left out; 1 for a sheet "
+        "without folds, 0.5 by chance. Third row: the interaction of all pairs, patches numbered "
+        "row by row; its colours span the middle 98 % of the pairs of different patches. R² of "
+        "distance: what the distance explains of it. Repeats by row: the correlation of the steps "
+        "along the mean diagonal with those one row of patches later, which is near 1 for smooth "
+        "functions of the place on grids of many rows, and not a period of the function (not "
+        f"defined below {FEWEST_ROWS} rows). Fourth row: mean interaction of patches some rows "
+        "apart in one column, and columns in one row: a period within the grid would bring it up "
+        "again. Rise: how much of its fall it makes up for (says nothing of noise)."
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # importing it would import torch
 Array = npt.NDArray[Any]
 
 _ROUNDING = 1e-12  # of the largest eigenvalue or distance
+FEWEST_ROWS = 6  # for `raster_period`
 
 
 class Components(NamedTuple):
@@ -113,8 +114,9 @@ def _touching(grid: Grid) -> npt.NDArray[np.bool_]:
 def cells_unfolded(plane: Array, grid: Grid) -> float:
     """The share of the cells between four patches that lie the same way round in the plane.
 
-    Each cell is two triangles. 1 if the sheet is not folded anywhere; 1/2 for noise; NaN for a
-    grid without cells.
+    Each cell is two triangles; those without an area lie no way round and do not count. 1 if the
+    sheet is not folded anywhere; 1/2 for noise; NaN if no triangle is left, as of a sheet that is
+    a line.
     """
     if min(grid) < 2:
         return np.nan
@@ -124,10 +126,14 @@ def cells_unfolded(plane: Array, grid: Grid) -> float:
         for rows in (slice(None, -1), slice(1, None))
         for columns in (slice(None, -1), slice(1, None))
     )
-    first = _turn(right - corner, below - corner)
-    second = _turn(below - opposite, right - opposite)
-    is_left = np.concatenate([first.ravel(), second.ravel()]) > 0
-    share = float(is_left.mean())
+    sides = [(right - corner, below - corner), (below - opposite, right - opposite)]
+    area = np.concatenate([_turn(*each).ravel() for each in sides])
+    length = np.concatenate([np.linalg.norm(each, axis=-1).max(axis=0).ravel() for each in sides])
+    # The places are rounded in proportion to the sheet: less than that times a side is no area.
+    has_area = np.abs(area) > _ROUNDING * np.ptp(plane, axis=0).max() * length
+    if not has_area.any():
+        return np.nan
+    share = float((area[has_area] > 0).mean())
     return max(share, 1 - share)
 
 
@@ -160,8 +166,11 @@ def raster_period(matrix: Array, grid: Grid) -> float:
 
     It is the correlation of the steps along `diagonal_profile` with those one row later; steps,
     so that a trend does not count; up to half the matrix, beyond which few pairs are averaged.
-    Every smooth function of the place has it, since patches are numbered row by row.
+    A smooth function of the place is near 1 on a grid of many rows, since patches are numbered
+    row by row; with few rows little is averaged and a smooth function may have any value: NaN.
     """
+    if grid[0] < FEWEST_ROWS:
+        return np.nan
     width, half = grid[1], (grid[0] // 2) * grid[1]
     steps = np.diff(diagonal_profile(matrix)[1 : half + width])
     first, later = steps[:-width], steps[width:]

@@ -43,6 +43,17 @@ def config_hash(config: Experiment) -> str:
     where files are. Of the weights and of a folder of images the last two names of the path
     count: they say which ones are meant, wherever they are kept.
     """
+    text = json.dumps(_with_effect(config), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def differing_keys(one: Experiment, other: Experiment) -> list[str]:
+    """The keys with an effect on the numbers in which two experiments differ."""
+    first, second = (dict(_flat(_with_effect(config))) for config in (one, other))
+    return [key for key in first | second if first.get(key, UNSET) != second.get(key, UNSET)]
+
+
+def _with_effect(config: Experiment) -> dict[str, Any]:
     table = plain_table(config)
     for *tables, name in _WITHOUT_EFFECT:
         inner = table
@@ -53,8 +64,7 @@ def config_hash(config: Experiment) -> str:
     table["weights"] = "/".join(PurePath(weights).parts[-2:])
     if config.data.name in ("folder", "vtab"):
         table["images"] = "/".join(PurePath(images).parts[-2:])
-    text = json.dumps(table, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    return table
 
 
 def differences(before: Experiment, after: Experiment) -> list[str]:

@@ -88,12 +88,18 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 
 def draw_band(panel: Any, curves: Sequence[Curve], **style: Any) -> None:
-    """The mean as a line and the range as a shade behind it; nothing if there are no points."""
+    """The mean as a line and the range as a shade behind it; nothing if there are no points.
+
+    A line of one point would not be seen: it is a mark with a bar.
+    """
     band = band_of(curves)
     if not band.epochs:
         return
+    if len(band.epochs) == 1:
+        style = style | {"marker": style.get("marker") or "o"}
     [line] = panel.plot(band.epochs, band.mean, **style)
-    if len(curves) > 1:
-        panel.fill_between(
-            band.epochs, band.low, band.high, color=line.get_color(), alpha=0.18, linewidth=0
-        )
+    colour = line.get_color()
+    if len(curves) > 1 and len(band.epochs) == 1:
+        panel.vlines(band.epochs, band.low, band.high, color=colour, linewidth=0.8)
+    elif len(curves) > 1:
+        panel.fill_between(band.epochs, band.low, band.high, color=colour, alpha=0.18, linewidth=0)

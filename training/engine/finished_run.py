@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
-from safetensors.torch import load_file
+from torch import nn
 
 from training.configuration import Experiment, build_model, load_config
 from training.data import Splits, open_data
@@ -13,6 +14,7 @@ from training.data.image_sizes import ImageSize
 from training.engine.errors import RunError
 from training.engine.run_folder import RunFolder
 from training.models import HybridVisionTransformer, VisionTransformer
+from training.models.checkpoint_files import CheckpointError, read_weights
 
 
 @dataclass(frozen=True)
@@ -59,5 +61,18 @@ def open_finished_run(path: Path) -> FinishedRun:
     experiment, folder = config_of_finished_run(path), RunFolder(path)
     splits = open_data(experiment.data, experiment.seed)
     model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
-    model.load_state_dict(load_file(folder.weights))
+    _load_weights(model, folder.weights)
     return FinishedRun(folder, experiment, splits, model.eval())
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    """All weights of the model from the file of a run, or `RunError` that names the file."""
+    try:
+        tensors, _ = read_weights(path)
+    except CheckpointError as error:
+        raise RunError(f"{error}; train the run again") from error
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:  # torch lists every key, on a line each
+        reasons = shorten(" ".join(str(error).split()), 300, placeholder=" ...")
+        raise RunError(f"{path} does not fit the config of its run: {reasons}") from error

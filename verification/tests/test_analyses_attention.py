@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +20,10 @@ from torch import nn  # noqa: E402
 
 from training.analyses import initial_attention as initial  # noqa: E402
 from training.analyses.analysis import write_analysis  # noqa: E402
-from training.analyses.attention_locality import locality  # noqa: E402
+from training.analyses.attention_locality import locality, relative_entropy  # noqa: E402
 from training.analyses.attention_rollout import (  # noqa: E402
     map_correlation,
     map_of_rollout,
-    relative_entropy,
     rollout,
     share_in_centre,
 )
@@ -31,6 +32,7 @@ from training.analyses.photographs import read_photographs  # noqa: E402
 from training.analyses.rollout import rollout_analysis  # noqa: E402
 from training.analyses.subjects import read_subjects  # noqa: E402
 from training.configuration import load_config  # noqa: E402
+from training.engine.errors import RunError  # noqa: E402
 from training.engine.finished_run import open_finished_run  # noqa: E402
 from training.engine.runs import run  # noqa: E402
 from training.models import build_dhvt, build_vit, timm_state_dict  # noqa: E402
@@ -127,11 +129,13 @@ def test_attention_that_falls_with_distance_is_perfectly_local():
     assert found.spearman == pytest.approx(-1.0)
     assert found.query_rank == 1.0
     assert (found.largest_row, found.largest_column) == query
+    assert found.query_is_largest is True
     assert found.relative_distance < 0.7
     assert found.max_over_min == pytest.approx(math.exp(math.dist((4, 3), query)))
     turned = locality(np.exp(distance_map(query, (5, 4))), query)
     assert turned.spearman == pytest.approx(1.0)
     assert turned.query_rank == 20.0
+    assert turned.query_is_largest is False
     assert turned.relative_distance > 1.2
 
 
@@ -141,9 +145,19 @@ def test_uniform_attention_has_no_order():
         found = locality(uniform, (0, 0))
         assert math.isnan(found.spearman)
         assert found.query_rank == 10.5  # the middle of 20 places
+        assert found.query_is_largest is None
+        assert (found.largest_row, found.largest_column) == (None, None)
         assert found.relative_distance == pytest.approx(1.0)
         assert found.max_over_min == pytest.approx(1.0)
         assert found.relative_entropy == pytest.approx(1.0)
+
+
+def test_a_query_that_shares_the_largest_attention_is_not_the_largest():
+    shared = np.array([[2.0, 1.0, 1.0], [1.0, 1.0, 2.0]])
+    found = locality(shared, (0, 0))
+    assert (found.largest_row, found.largest_column) == (0, 0)
+    assert found.query_rank == 1.5
+    assert found.query_is_largest is False
 
 
 def test_all_attention_on_the_query():
@@ -188,7 +202,7 @@ def test_wef_pe_is_not_local_at_the_start_and_flatter_than_a_learned_table():
         [each.locality for each in found if each.label == label] for label in labels
     )
     for mine, rival in zip(theirs, learned, strict=True):
-        assert (mine.largest_row, mine.largest_column) != (7, 7)
+        assert mine.query_is_largest is False
         assert mine.query_rank > 20
         assert abs(mine.spearman) < 0.6
         assert 1.2 < mine.max_over_min < rival.max_over_min
@@ -243,9 +257,28 @@ def test_the_analysis_of_initial_attention_is_written(tmp_path):
     assert told == ["seed 0", "seed 1"]
     assert "seeds 0, 1" in analysis.caption
     assert "row 2, column 3" in analysis.caption
+    assert "4 x 6 patches" in analysis.caption
+    assert all(subject.label in analysis.caption for subject in subjects)
     assert len(analysis.tables["locality"]) == 3 * 2 * (1 + 3)  # the mean and three heads
     names = {path.name for path in write_analysis(analysis, tmp_path / "out")}
     assert {"maps.png", "heads.png", "statistics.svg", "locality.csv", "summary.csv"} <= names
+
+
+def test_even_attention_is_a_dash_none_and_empty(tmp_path):
+    subjects = read_subjects(["none", "weierstrass_green"], SMALL)
+    analysis = initial.initial_attention_analysis(subjects, SMALL, (0, 1))
+    none, green = analysis.numbers["encodings"]
+    assert (none["query_is_largest"], none["spearman"], none["spearman_low"]) == (None,) * 3
+    assert (green["query_is_largest"], green["seeds_ordered"]) == (2, 2)
+    lines = analysis.markdown.splitlines()
+    assert lines[2].startswith("| `none` | – | – |")
+    assert lines[3].startswith("| `weierstrass_green` | 2 of 2 | -")
+    write_analysis(analysis, tmp_path / "out")
+    rows = csv.DictReader((tmp_path / "out" / "locality.csv").read_text("utf-8").splitlines())
+    first = next(rows)
+    assert first["encoding"] == "none"
+    columns = ("query_is_largest", "spearman", "largest_row", "largest_column")
+    assert {first[name] for name in columns} == {""}
 
 
 # --- Models and images ---------------------------------------------------------------------------
@@ -293,6 +326,8 @@ def test_a_run_sees_images_as_in_its_training(digits_run):
     assert shown != pytest.approx(entropies(stored / 127.5 - 1.0), rel=1e-6)  # others would differ
     mean = opened.splits.normalise.mean[0]
     assert f"mean {mean:.4g} " in analysis.caption
+    for text in ("4x4 patches", "Data: digits.", "weierstrass:projection=mlp: seed 0"):
+        assert text in analysis.caption
     assert "the row of the class token" in analysis.caption
 
 
@@ -313,6 +348,35 @@ def test_two_models_side_by_side_on_a_rectangular_photograph(weights_file, digit
     }
 
 
+def test_the_image_is_shown_as_large_as_any_model_sees_it(weights_file, digits_run, tmp_path):
+    path = photograph(tmp_path / "castle.png", (300, 300))
+    figure = rollout_analysis([digits_run, weights_file], [path]).figures["rollout"]
+    [shown] = figure.axes[0].images
+    assert shown.get_array().shape == (32, 32, 3)  # digits are 8 x 8
+    assert np.ptp(np.asarray(shown.get_array()), axis=-1).max() > 0  # and have no colour
+
+
+def test_damaged_weights_of_a_run_and_those_of_another_model_are_named(digits_run, tmp_path):
+    path = tmp_path / "copy"
+    shutil.copytree(digits_run, path)
+    weights = path / "weights.safetensors"
+    whole = weights.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"{" * 100):
+        weights.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"copy/weights\.safetensors is not a readable"):
+            open_finished_run(path)
+    weights.write_bytes(whole)
+    config = path / "config.toml"
+    for before, after in (("dim = 16", "dim = 32"), ("depth = 2", "depth = 1")):
+        text = config.read_text()
+        assert before in text
+        config.write_text(text.replace(before, after))
+        with pytest.raises(RunError, match=r"weights\.safetensors does not fit") as caught:
+            open_finished_run(path)
+        assert "\n" not in str(caught.value)
+        config.write_text(text)
+
+
 def test_mean_pooling_is_said(digits_run, tmp_path):
     config = load_config("digits", [*TINY, "training.epochs=1", "model.pooling=mean"])
     run(config, tmp_path / "mean", console=Console(quiet=True))
@@ -326,6 +390,16 @@ def test_photographs_are_cut_to_the_middle_not_distorted(tmp_path):
     [read] = read_photographs([tmp_path / "wide.png"])
     assert (read.fitted(10, 3) == 255).all()  # the white square in the middle
     assert read.fitted((10, 30), 1).shape == (1, 10, 30)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pixels_are_white(mode, tmp_path):
+    image = Image.new("RGBA", (4, 4), (200, 200, 200, 255))
+    image.paste((10, 10, 10, 0), (0, 0, 2, 4))
+    image.convert(mode).save(tmp_path / "cut.png")
+    [read] = read_photographs([tmp_path / "cut.png"])
+    row = read.fitted(4, 3)[:, 0]
+    assert row.tolist() == [[255, 255, 200, 200]] * 3
 
 
 def test_photographs_of_one_name_are_told_apart(tmp_path):

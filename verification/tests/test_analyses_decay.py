@@ -117,7 +117,10 @@ def test_two_patches_have_one_distance_and_no_correlation(name):
     found = measure(np.array([[1.0, 0.5], [0.5, 1.0]]), pairs, PROTOCOLS[name])
     assert math.isnan(found.raw)
     assert math.isnan(found.monotone)
-    assert found.initial == found.final == 0.5 or math.isnan(found.initial)
+    # Bins are of values mapped to a range, which one value does not have.
+    expected = 0.5 if name == "ours" else math.nan
+    assert found.initial == pytest.approx(expected, abs=0, nan_ok=True)
+    assert found.final == pytest.approx(expected, abs=0, nan_ok=True)
     samples = statistics.bootstrapped_pearson(np.eye(2), pairs, np.random.default_rng(0), 5)
     assert np.isnan(samples).all()
 
@@ -426,6 +429,115 @@ def test_the_figures_are_written_as_png_and_svg(finished):
     assert pictures == {f"{name}.{end}" for name in names for end in ("png", "svg")}
 
 
+def test_the_caption_names_grid_seeds_encodings_and_what_the_figures_show(finished):
+    analysis, _, _ = finished
+    for text in ("4x5 grid", "Mean of the seeds 0, 1", "the protocol ours", "chosen by the data"):
+        assert text in analysis.caption
+    for row in analysis.numbers["rows"]:
+        assert row["encoding"] in analysis.caption
+    details = analysis.caption[analysis.caption.index("In detail") :]
+    assert "weierstrass, none, the encoding alone, nothing mapped, seed 0" in details
+    assert all(f"({letter})" in details for letter in "abcd")
+
+
+def small_analysis(labels=("learned",), grid=(4, 5), seeds=(0,), **options):
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    from training.analyses.decay import decay_analysis
+    from training.analyses.subjects import read_subjects
+
+    return decay_analysis(read_subjects(labels, grid), grid, seeds, resamples=20, **options)
+
+
+def texts_of(figure):
+    from matplotlib.text import Text
+
+    return [each.get_text() for each in figure.findobj(Text)]
+
+
+def test_the_detail_figure_is_of_the_first_seed_and_says_so():
+    analysis = small_analysis(seeds=(7, 8))
+    figure = analysis.figures["decay_1_learned"]
+    assert figure.get_suptitle() == "learned, seed 7: the encoding alone, nothing mapped"
+    means = figure.axes[0].lines[1].get_ydata()
+    expected = curve_of(matrix_of("learned", (4, 5), 7), patch_pairs((4, 5)), OURS).means
+    assert means == pytest.approx(expected, abs=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "what", "means"),
+    [
+        ("ours", "the encoding alone", "means by distance"),
+        ("paper", "the encoding alone", "means of bins"),
+        ("authors", "content plus the encoding", "means of bins"),
+    ],
+)
+def test_the_comparison_says_which_protocol_it_shows(protocol, what, means):
+    analysis = small_analysis(protocols=[protocol])
+    figure = analysis.figures["decay_compared"]
+    assert figure.get_suptitle() == f"protocol {protocol}: {what}"
+    texts = texts_of(figure)
+    assert means in texts
+    assert ("(d) steps of bins" in texts) == (protocol != "ours")
+    assert f"the protocol {protocol}, of {what}" in analysis.caption
+    assert ("from one bin to the next" in analysis.caption) == (protocol != "ours")
+
+
+def test_a_constant_and_what_is_not_defined_are_told_apart():
+    def said(protocol):
+        figure = small_analysis(["weierstrass_green"], protocols=[protocol]).figures[
+            "decay_compared"
+        ]
+        return {text for text in texts_of(figure) if text in ("constant", "not defined")}
+
+    assert said("authors") == {"not defined"}  # a bias and content
+    assert said("paper") == {"constant"}  # no position
+
+
+def test_what_is_named_twice_counts_once():
+    pytest.importorskip("torch")
+    from training.analyses.decay_table import measured_rows
+    from training.analyses.subjects import Subject
+
+    (twice,) = measured_rows(Subject("learned"), (3, 4), [0, 1, 1], ["ours", "ours"], 10)
+    (once,) = measured_rows(Subject("learned"), (3, 4), [0, 1], ["ours"], 10)
+    assert twice.seeds == once.seeds == 2
+    assert twice.mean == once.mean
+    assert twice.deviation == once.deviation
+    analysis = small_analysis(seeds=(0, 0), protocols=["ours", "ours"])
+    assert analysis.numbers["seeds"] == [0]
+    assert "over 1 seeds" in analysis.markdown
+
+
+def test_a_null_is_one_whatever_the_order_of_its_options():
+    label = "weierstrass:features=2,function=powers"
+    rows = small_analysis([label], protocols=["ours"]).numbers["rows"]
+    assert [row["encoding"] for row in rows] == [label, "none", "learned", "sincos2d"]
+    assert rows[0]["null"].startswith("LayerNorm of a random linear map")
+
+
+def test_the_null_of_powers_is_what_it_is_said_to_be():
+    import torch
+
+    encoding = built("weierstrass:function=powers,features=2", (3, 4))
+    row, column = np.divmod(np.arange(12), 4)
+    place = np.stack([2 * (column + 0.5) / 4 - 1, 2 * (row + 0.5) / 3 - 1], axis=-1)
+    # The scale is kept as a float32.
+    found = encoding.features((3, 4)).detach().numpy()
+    assert found == pytest.approx(np.tanh(place), abs=1e-6)
+    assert isinstance(encoding.projection[-1], torch.nn.LayerNorm)
+
+
+def test_the_interval_lies_within_the_axis():
+    figure = small_analysis(["none"], (2, 3), protocols=["authors"]).figures["decay_compared"]
+    axis = figure.axes[1]
+    (bars,) = axis.collections
+    right = max(segment[:, 0].max() for segment in bars.get_segments() if len(segment))
+    assert right > 0.4  # so that it matters
+    assert right < axis.get_xlim()[1]
+    assert bars.get_label() == "95 % of resampled patches"
+
+
 def test_mistakes_are_named(finished):
     from training.analyses.decay import decay_analysis
     from training.analyses.subjects import Subject
@@ -439,6 +551,8 @@ def test_mistakes_are_named(finished):
         decay_analysis(subjects, (1, 1))
     with pytest.raises(InputError, match="at least 1"):
         decay_analysis(subjects, seeds=[])
+    with pytest.raises(InputError, match="no protocol is named"):
+        decay_analysis(subjects, protocols=[])
 
 
 def test_the_statistics_need_neither_torch_nor_matplotlib():

@@ -16,12 +16,18 @@ from rich.console import Console  # noqa: E402
 
 from training.analyses.analysis import write_analysis  # noqa: E402
 from training.analyses.curves import curves_analysis  # noqa: E402
-from training.analyses.learned_lattice import lattice_analysis, read_path  # noqa: E402
+from training.analyses.learned_lattice import (  # noqa: E402
+    lattice_analysis,
+    learns_a_lattice,
+    read_paths,
+)
 from training.analyses.resolution import resolution_analysis, sizes_of  # noqa: E402
 from training.analyses.run_groups import encoding_label, labels_of, read_trainings  # noqa: E402
 from training.configuration import dump_toml, load_config  # noqa: E402
+from training.encodings import build_encoding  # noqa: E402
 from training.encodings.resampling import Resampling, set_resampling  # noqa: E402
 from training.engine.curves import Curve, band_of, kept_epoch, read_curve  # noqa: E402
+from training.engine.encoding_state import encoding_state  # noqa: E402
 from training.engine.errors import RunError  # noqa: E402
 from training.engine.finished_run import open_finished_run  # noqa: E402
 from training.engine.run_folder import training_rows  # noqa: E402
@@ -110,13 +116,15 @@ def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path):
     assert (wef["last_loss"], wef["last_loss_range"]) == (1.5, 1.0)
     assert wef["best_validation_accuracy"] == pytest.approx(65.0)
     assert (rival["label"], rival["runs"]) == ("learned", 1)
-    assert "seeds 0, 1; learned: seed 0" in analysis.caption
+    assert "weierstrass:projection=mlp: seeds 0, 1; learned: seed 0" in analysis.caption
+    assert "Data: digits." in analysis.caption
+    assert "differ in" not in analysis.caption
     assert len(analysis.tables["epochs"]) == 6
     names = {path.name for path in write_analysis(analysis, tmp_path / "out")}
     assert {"curves.png", "epochs.csv", "summary.csv", "curves.json"} <= names
 
 
-def test_experiments_with_one_encoding_are_told_apart_by_their_folders(tmp_path):
+def test_runs_that_differ_in_more_than_the_encoding_are_named_by_data_and_folder(tmp_path):
     runs = {
         tmp_path / "short": load_config("digits", ["training.epochs=3"]),
         tmp_path / "long": load_config("digits", ["training.epochs=9"]),
@@ -125,9 +133,58 @@ def test_experiments_with_one_encoding_are_told_apart_by_their_folders(tmp_path)
         ),
     }
     name = "weierstrass:projection=mlp"
-    assert list(labels_of(runs).values()) == [f"{name} (short)", f"{name} (long)", "none"]
+    labels = [f"{name} (digits, short)", f"{name} (digits, long)", "none (digits, none)"]
+    assert list(labels_of(runs).values()) == labels
     matched = load_config("digits", [*LEARNED, "position_encoding.scale_match=0.8"])
     assert encoding_label(matched) == "learned:scale_match=0.8"
+
+
+def test_what_runs_differ_in_is_in_the_caption(tmp_path):
+    log = [epoch_row(1, 2.0, 0.5)]
+    one = write_run(tmp_path / "a", log)
+    other = write_run(tmp_path / "b", log, *LEARNED, "data.name=shapes", "logging.every_steps=3")
+    caption = curves_analysis([one, other]).caption
+    assert "Data: digits and shapes." in caption
+    assert "Besides encoding and seed the runs differ in data.name." in caption
+    assert "learned (shapes, b): seed 0" in caption
+
+
+def test_encodings_the_label_does_not_tell_apart_have_their_folders(tmp_path):
+    fixed = ("position_encoding.options.learnable=false",)
+    runs = {
+        tmp_path / "x" / "run": load_config("digits", fixed),
+        tmp_path / "y" / "run": load_config("digits", [*fixed, "position_encoding.backend=numpy"]),
+        tmp_path / "z": load_config("digits", LEARNED),
+    }
+    *alike, learned = labels_of(runs).values()
+    assert learned == "learned"
+    name = "weierstrass:projection=mlp,learnable=false"
+    assert alike == [f"{name} ({tmp_path / folder / 'run'})" for folder in "xy"]
+
+
+def test_one_experiment_with_one_seed_twice_is_refused(tmp_path):
+    log = resumed()
+    paths = [write_run(tmp_path / name, log) for name in ("a", "b")]
+    for analyse in (curves_analysis, lattice_analysis):
+        with pytest.raises(InputError, match=r"/a and .*/b are runs of one experiment"):
+            analyse(paths)
+    runs = dict.fromkeys(paths, load_config("digits"))
+    with pytest.raises(InputError, match=r"/a and .*/b are runs of one experiment"):
+        labels_of(runs)
+
+
+def test_a_curve_of_one_point_is_seen(tmp_path):
+    paths = [
+        write_run(tmp_path / "a0", [epoch_row(1, 2.0, 0.5)]),
+        write_run(tmp_path / "a1", [epoch_row(1, 3.0, 0.5)], "seed=1"),
+        write_run(tmp_path / "b", [epoch_row(1, 1.0, 0.5), epoch_row(2, 1.0, 0.5)], *LEARNED),
+    ]
+    panel = curves_analysis(paths).figures["curves"].axes[0]
+    alone, line = panel.lines
+    assert (list(alone.get_ydata()), alone.get_marker()) == ([2.5], "o")
+    assert line.get_marker() == ""
+    [bar] = panel.collections
+    assert bar.get_segments()[0][:, 1].tolist() == [2.0, 3.0]
 
 
 def test_a_run_in_two_parts_gives_two_curves(tmp_path):
@@ -164,7 +221,8 @@ def test_what_is_no_run_or_has_no_epoch_is_refused(tmp_path):
 def test_the_path_of_the_lattice_is_that_of_the_log(tmp_path):
     path = write_run(tmp_path / "run", resumed())
     [training] = read_trainings([path])
-    found = read_path("x", training)
+    [found] = read_paths("x", training)
+    assert found.label == "x"
     assert found.steps == (0, 2, 4, 5, 6, 8)
     assert found.tau[0] == pytest.approx(1j, abs=1e-7)  # the square lattice of g2 = 1
     assert found.tau[1:] == pytest.approx([1.1j, 1.2j, 1.3j, 0.1 + 1.4j, 0.25 + 1.5j])
@@ -173,7 +231,7 @@ def test_the_path_of_the_lattice_is_that_of_the_log(tmp_path):
 
 def test_patches_and_poles_of_the_cell(tmp_path):
     [training] = read_trainings([write_run(tmp_path / "run", resumed())])
-    found = read_path("x", training)
+    [found] = read_paths("x", training)
     # 4 x 4 patches over half a period: the first is an eighth of omega1 and omega3 away from 0.
     assert found.points(-1)[0] == pytest.approx(0.125 * (2 + 2 * (0.25 + 1.5j)))
     assert found.points(-1)[-1] == pytest.approx(0.875 * (2 + 2 * (0.25 + 1.5j)))
@@ -186,6 +244,8 @@ def test_the_analysis_of_a_lattice_is_written(tmp_path):
     assert ends["tau_end"] == pytest.approx([0.25, 1.5])
     assert ends["length_of_path"] == pytest.approx(0.3 + abs(0.1 + 0.1j) + abs(0.15 + 0.1j))
     assert len(analysis.tables["lattices"]) == 6
+    for text in ("4x4 patches", "Data: digits.", "weierstrass:projection=mlp: seed 0"):
+        assert text in analysis.caption
     names = {path.name for path in write_analysis(analysis, tmp_path / "out")}
     assert {"learned_lattice.png", "period_cells.svg", "lattices.csv"} <= names
 
@@ -209,6 +269,81 @@ def test_encodings_that_learn_no_lattice_are_refused(tmp_path):
     path = write_run(tmp_path / "b", [square, *log], "position_encoding.options.fidelity=authors")
     with pytest.raises(InputError, match=r"fidelity=authors is not learned"):
         lattice_analysis([path])
+
+
+BOTH = (
+    "position_encoding.name=combined",
+    "position_encoding.options={parts = 'weierstrass+weierstrass_green'}",
+)
+
+
+def test_the_state_of_an_encoding_has_every_lattice():
+    class Model(torch.nn.Module):
+        def __init__(self, name: str, **options: object) -> None:
+            super().__init__()
+            size = {"dim": 16, "depth": 1, "num_heads": 2, "grid": (4, 4)}
+            self.encoding = build_encoding(name, **size, **options)
+
+    names = {"omega1", "omega3_real", "omega3_imag", "tau_imag"}
+    alone = encoding_state(Model("weierstrass"))
+    assert {key for key in alone if key.startswith(("omega", "tau"))} == names
+    assert not any(key.endswith(".omega1") for key in alone)
+    model = Model("combined", parts="learned+weierstrass+weierstrass_green:g2=2.0+sincos2d")
+    both = encoding_state(model)
+    first, second = model.encoding.parts[1].lattice(), model.encoding.parts[2].lattice()
+    assert (both["omega1"], both["parts.2.omega1"]) == (first.omega1.real, second.omega1.real)
+    assert both["omega1"] != both["parts.2.omega1"]
+    assert {key for key in both if "omega" in key or "tau" in key} == {
+        f"{prefix}{name}" for prefix in ("", "parts.2.") for name in names
+    }
+    assert encoding_state(Model("sincos2d")) == {}
+
+
+def two_lattices() -> list[dict]:
+    rows = resumed()
+    for row in rows:
+        state = row["encoding"]
+        state |= {f"parts.1.{key}": 2 * value for key, value in state.items()}
+    return rows
+
+
+def test_every_lattice_of_a_combined_encoding_is_shown(tmp_path):
+    analysis = lattice_analysis([write_run(tmp_path / "run", two_lattices(), *BOTH)])
+    one, other = analysis.numbers["trainings"]
+    assert one["label"].endswith(", lattice 1")
+    assert other["label"].endswith(", lattice 2")
+    assert (one["omega1_end"], other["omega1_end"]) == (2.0, 4.0)
+    assert all(f"{each['label']}: seed 0" in analysis.caption for each in (one, other))
+    # A log that has the first only, as they once were.
+    [alone] = lattice_analysis([write_run(tmp_path / "old", resumed(), *BOTH)]).tables.values()
+    assert {row["label"] for row in alone} == {one["label"]}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_learned"),
+    [
+        ((), True),
+        (("position_encoding.options.fidelity=paper",), True),
+        (("position_encoding.options={fidelity = 'paper', learnable = false}",), False),
+        (("position_encoding.options.fidelity=authors",), False),
+        (("position_encoding.options.learnable=false",), False),
+        (("position_encoding.options={function = 'powers'}",), False),
+        (("optimizer.encoding_rate=0.0",), False),
+        (("position_encoding.name=weierstrass_fourier", "position_encoding.options={}"), True),
+        (BOTH, True),
+        ((BOTH[0], "position_encoding.options={parts = 'learned+sincos2d'}"), False),
+        (LEARNED, False),
+    ],
+)
+def test_a_lattice_that_is_learned_can_be_shown_and_no_other(tmp_path, overrides, is_learned):
+    """So that `analyse all` does not fail after all the work."""
+    assert learns_a_lattice(load_config("digits", overrides)) == is_learned
+    path = write_run(tmp_path / "run", resumed(), *overrides)
+    if is_learned:
+        assert lattice_analysis([path]).numbers["trainings"]
+    else:
+        with pytest.raises(InputError, match=r"no lattice|not learned"):
+            lattice_analysis([path])
 
 
 # --- Other image sizes ---------------------------------------------------------------------------
@@ -238,6 +373,9 @@ def test_runs_are_evaluated_at_squares_and_rectangles(shapes_runs, tmp_path):
         shapes_runs, [12, (16, 24)], methods=["bilinear"], progress=told.append
     )
     assert told[:3] == ["wef at 12 x 12", "wef at 16 x 16", "wef at 16 x 24"]
+    caption = analysis.caption
+    assert "Data: shapes. weierstrass:projection=mlp: seed 0; learned: seed 0." in caption
+    assert "16 x 16 pixels of training" in caption
     rows = analysis.tables["scores"]
     assert len(rows) == 3 + 3 * 2  # the learned table by two methods
     assert {row["images"] for row in rows} == {64}

@@ -138,6 +138,21 @@ def test_a_folded_sheet_is_seen_and_a_bent_one_is_not_folded():
     assert math.isnan(measures.cells_unfolded(plane_of((1, 5)), (1, 5)))
 
 
+def test_triangles_without_an_area_are_neither_folded_nor_unfolded():
+    grid = (5, 9)
+    row, column = measures.patch_places(grid)
+    line = np.stack([row + 0.37 * column, np.zeros(45)], axis=-1)
+    assert math.isnan(measures.cells_unfolded(line, grid))
+    turned = line[:, :1] * np.array([math.cos(0.6), math.sin(0.6)])  # areas of rounding
+    assert math.isnan(measures.cells_unfolded(turned, grid))
+    assert math.isnan(measures.cells_unfolded(np.ones((45, 2)), grid))
+    # Half of the sheet is a line, the rest is not folded.
+    partly = np.stack([row, np.minimum(column, 4)], axis=-1).astype(float)
+    assert measures.cells_unfolded(partly, grid) == 1
+    small = plane_of(grid) * 1e-5  # small cells are not flat ones
+    assert measures.cells_unfolded(np.where(row[:, None] > 3, plane_of(grid), small), grid) == 1
+
+
 def test_a_spiral_is_counted_in_turns():
     grid = (2, 40)
     row, column = measures.patch_places(grid)
@@ -193,6 +208,10 @@ def test_a_smooth_function_of_the_place_repeats_by_row_and_noise_does_not():
 def test_constants_and_single_rows_have_no_pattern():
     assert math.isnan(measures.raster_period(np.ones((20, 20)), (4, 5)))
     assert math.isnan(measures.raster_period(np.eye(5), (1, 5)))
+    for grid in ((5, 6), (3, 17)):  # too few rows to tell a smooth function
+        places = plane_of(grid)
+        smooth = np.exp(-((places[:, None] - places[None]) ** 2).sum(axis=-1) / 60)
+        assert math.isnan(measures.raster_period(smooth, grid))
     assert math.isnan(measures.rise_after_the_minimum(np.ones(5)))
     assert math.isnan(measures.rise_after_the_minimum(np.array([1.0, 0.5])))
 
@@ -261,6 +280,24 @@ def test_undefined_numbers_are_dashes_and_more_than_four_columns_are_two_figures
     assert set(analysis.figures) == {"structure_1", "structure_2"}
     assert (folder / "structure_2.png").stat().st_size > 10_000
     assert "kernel PCA" in analysis.caption
+    assert "5x4 grid" in analysis.caption
+    assert "seed 0" in analysis.caption
+    assert "near 1 for smooth functions of the place on grids of many rows" in analysis.caption
+    for row in analysis.numbers["rows"]:
+        assert row["encoding"] in analysis.caption
+
+
+def test_a_control_is_one_whatever_the_order_of_its_options():
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("torch")
+    from training.analyses.structure import structure_analysis
+    from training.analyses.subjects import read_subjects
+
+    label = "weierstrass:features=2,function=powers"
+    analysis = structure_analysis(read_subjects([label], (3, 4)), (3, 4))
+    labels = [row["encoding"] for row in analysis.numbers["rows"]]
+    assert labels == [label, "learned", "sincos2d"]
+    assert f"`{label}` (control)" in analysis.markdown
 
 
 def test_the_table_of_the_encoding_is_what_is_analysed():
