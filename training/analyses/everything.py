@@ -21,7 +21,7 @@ from training.analyses.photographs import read_photographs
 from training.analyses.relative import relative_analysis
 from training.analyses.resolution import resolution_analysis
 from training.analyses.rollout import rollout_analysis
-from training.analyses.run_groups import check_runs
+from training.analyses.run_groups import check_runs, refuse_repeated
 from training.analyses.structure import structure_analysis
 from training.analyses.subjects import Subject
 from training.analyses.surface import surface_analysis
@@ -73,6 +73,7 @@ def analyse_all(
     if photographs:
         read_photographs(photographs)
     experiments = () if runs else short_experiments(subjects)
+    refuse_repeated({Path(s.label): e for s, e in zip(subjects, experiments, strict=False)})
     checked = check_runs(runs, finished=True) if runs else {}
     for path, experiment in checked.items():
         _check_run(path, experiment)

@@ -93,6 +93,7 @@ def test_the_runs_of_the_gallery_serve_the_other_commands(
         (["rollout", "missing", "--std", "0"], "--std"),
         (["relative", "-e", "none"], "no table"),
         (["all", "-e", "combined"], "no one interaction"),
+        (["all", "-e", "weierstrass", "-e", "weierstrass:projection=mlp"], "one experiment"),
         (["all", "-i", "missing.png"], "missing.png"),
         (["decay", "--grid", "1"], "fewer than 2 patches"),
         (["decay", "-e", "combined"], "no one interaction"),
