@@ -18,7 +18,7 @@ PICTURES = {
     "attention-init": "attention-init/statistics.png",
     "relative": "relative/relative.png",
 }
-_WIDTH, _COLOURS = 1000, 128
+_WIDTH, _COLOURS = 1000, 255
 
 
 def copy_for_docs(analyses: Path, docs: Path) -> None:
