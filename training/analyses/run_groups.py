@@ -13,7 +13,7 @@ from training.engine.finished_run import config_of_finished_run, config_of_run
 from training.engine.run_folder import RunFolder, training_rows
 from wefpe_core.errors import InputError
 
-_MOST_RUNS = 28  # as many curves can be told apart
+_MOST_CURVES = 28  # as many can be told apart
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,17 @@ def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experimen
     unique = list(dict.fromkeys(Path(path) for path in paths))
     if not unique:
         raise InputError("no run is named")
-    if len(unique) > _MOST_RUNS:
-        raise InputError(f"{len(unique)} runs are more than one figure can show ({_MOST_RUNS})")
     read = config_of_finished_run if finished else config_of_run
     runs = {path: read(path) for path in unique}
     refuse_repeated(runs)
+    curves = len({_hash_without_seed(experiment) for experiment in runs.values()})
+    if curves > _MOST_CURVES:
+        raise InputError(f"{curves} experiments are more than a figure can show ({_MOST_CURVES})")
     return runs
+
+
+def _hash_without_seed(experiment: Experiment) -> str:
+    return config_hash(experiment.model_copy(update={"seed": 0}))
 
 
 def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
@@ -89,7 +94,7 @@ def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
     refuse_repeated(runs)
     groups: dict[str, list[Path]] = {}
     for path, experiment in runs.items():
-        groups.setdefault(config_hash(experiment.model_copy(update={"seed": 0})), []).append(path)
+        groups.setdefault(_hash_without_seed(experiment), []).append(path)
     are_alike = not other_differences(runs.values())
     names = {key: encoding_label(runs[paths[0]]) for key, paths in groups.items()}
     folders = [paths[0].name for paths in groups.values()]

@@ -444,3 +444,20 @@ def test_sizes_and_runs_that_cannot_be_are_refused_before_any_evaluation(shapes_
     (path / "weights.safetensors").touch()
     with pytest.raises(RunError, match="held out no validation images"):
         resolution_analysis([path])
+
+
+def test_many_seeds_are_one_curve_but_too_many_experiments_are_refused(tmp_path: Path) -> None:
+    from training.analyses.run_groups import check_runs
+    from training.configuration import dump_toml, load_config
+
+    def written(name: str, *overrides: str) -> Path:
+        (tmp_path / name).mkdir()
+        config = load_config("digits", overrides)
+        (tmp_path / name / "config.toml").write_text(dump_toml(config), encoding="utf-8")
+        return tmp_path / name
+
+    seeds = [written(f"seed{n}", f"seed={n}") for n in range(30)]
+    assert len(check_runs(seeds, finished=False)) == 30
+    others = [written(f"epochs{n}", f"training.epochs={n}") for n in range(31, 60)]
+    with pytest.raises(InputError, match="29 experiments are more"):
+        check_runs(others, finished=False)
