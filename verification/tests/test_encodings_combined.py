@@ -92,6 +92,7 @@ def test_a_hybrid_part_says_what_it_lacks():
     built("weierstrass_hybrid:table=fresh+weierstrass_green").check_ready()
 
 
+@pytest.mark.slow
 def test_compiled_in_one_graph_it_says_the_same():
     encoding = built("weierstrass+weierstrass_green").eval()
     compiled = torch.compile(
