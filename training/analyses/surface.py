@@ -129,8 +129,8 @@ def surface_analysis(
         if len(patches) > _PATCHES_SHOWN:
             dots = f" Grey: where {grid[0]} x {grid[1]} patches lie."
     caption = (
-        f"℘ and ℘′ on {who}: {where}, g2 = {_text(invariants[0])}, g3 = {_text(invariants[1])}. "
-        "Left: log10 of the modulus as height, cut at both ends, the argument as colour. Right: "
+        f"℘ and ℘′ on {who}: {where}, g2 = {_text(invariants[0])}, "
+        f"g3 = {_small_is_0(*invariants)}. Left: log10 of the modulus as height, cut at both ends, the argument as colour. Right: "
         "argument as colour with lines of equal modulus (each a factor of 2), crosses at poles, "
         f"circles at zeros, the period cell outlined.{dots} Evaluated by the NumPy backend at "
         f"{SIDE} x {SIDE} points; nothing random."
@@ -253,6 +253,11 @@ def _text(value: complex) -> str:
     if abs(value.imag) <= 1e-12 * abs(value):
         return real
     return imag.lstrip("+") if abs(value.real) <= 1e-12 * abs(value) else real + imag
+
+
+def _small_is_0(g2: complex, g3: complex) -> str:
+    """g3, or 0 where it is no more than the rounding of a lattice kept in single precision."""
+    return "0" if abs(g3) < 1e-6 * abs(g2) ** 1.5 else _text(g3)
 
 
 def _pair(value: complex) -> list[float]:

@@ -53,10 +53,8 @@ Split = Annotated[
 def _write(analysis: Analysis, output: Path) -> None:
     from training.analyses.analysis import write_analysis
 
-    paths = write_analysis(analysis, output)
     console = Console(soft_wrap=True)
-    console.print(analysis.caption, highlight=False, markup=False)
-    for path in paths:
+    for path in write_analysis(analysis, output):
         console.print(str(path), highlight=False, markup=False)
 
 
@@ -110,9 +108,10 @@ def relative(
     from training.analyses.relative import relative_analysis
     from training.analyses.subjects import Subject, read_grid, read_subjects
 
-    folder, shape = _claimed(output, "relative"), read_grid(grid)
+    shape = read_grid(grid)
     names = encodings or [*USUAL, "weierstrass:function=powers", "weierstrass_fourier"]
     subjects = read_subjects(names, shape)
+    folder = _claimed(output, "relative")
     _write(relative_analysis(subjects, source=Subject(source), grid=shape, seed=seed), folder)
 
 
@@ -127,8 +126,9 @@ def structure(
     from training.analyses.structure import structure_analysis
     from training.analyses.subjects import read_grid, read_subjects
 
-    folder, shape = _claimed(output, "structure"), read_grid(grid)
+    shape = read_grid(grid)
     subjects = read_subjects(encodings or USUAL, shape)
+    folder = _claimed(output, "structure")
     _write(structure_analysis(subjects, shape, seed), folder)
 
 
@@ -153,8 +153,9 @@ def decay(
     from training.analyses.subjects import read_grid, read_subjects
     from training.randomness import parse_seeds
 
-    folder, shape = _claimed(output, "decay"), read_grid(grid)
+    shape = read_grid(grid)
     subjects = read_subjects(encodings or decay_subjects(), shape)
+    folder = _claimed(output, "decay")
     with _working() as say:
         found = decay_analysis(
             subjects,
@@ -181,16 +182,17 @@ def attention_init(
     ] = "timm",
     output: Output = None,
 ) -> None:
-    """Attention of one patch before any training, and its locality."""
+    """Attention of one patch before any training."""
     from training.analyses.initial_attention import initial_attention_analysis
     from training.analyses.subjects import read_grid, read_place, read_subjects
     from training.encodings import available_encodings
     from training.randomness import parse_seeds
 
-    folder, shape = _claimed(output, "attention-init"), read_grid(grid)
+    shape = read_grid(grid)
     names = encodings or [*USUAL, *(n for n in available_encodings() if n not in USUAL)]
     subjects = read_subjects(names, shape)
     place = read_place(query, shape) if query else None
+    folder = _claimed(output, "attention-init")
     with _working() as say:
         found = initial_attention_analysis(
             subjects,
@@ -327,8 +329,9 @@ def everything(
     from training.analyses.subjects import read_grid, read_subjects
     from training.randomness import parse_seeds
 
-    folder, shape = _claimed(output, "all"), read_grid(grid)
+    shape = read_grid(grid)
     subjects = read_subjects(encodings or [*USUAL, "rope_axial", "weierstrass_green"], shape)
+    folder = _claimed(output, "all")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True))
     task = progress.add_task("")

@@ -74,6 +74,7 @@ def compare(
     if not table_only:
         sweep.train(jobs=jobs, console=Console(stderr=True))
     Console().print(Markdown(sweep.write_tables()))
+    Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1
 
 

@@ -43,7 +43,8 @@ def config_of_run(path: Path) -> Experiment:
     """The config of the run in a folder, finished or not."""
     folder = RunFolder(path)
     if not folder.config.exists():
-        raise RunError(f"{path} holds no run: there is no {folder.config.name}")
+        what = f"there is no {folder.config.name}" if path.is_dir() else "there is no such folder"
+        raise RunError(f"{path} holds no run: {what}")
     return load_config(folder.config)
 
 
