@@ -130,7 +130,8 @@ def surface_analysis(
             dots = f" Grey: where {grid[0]} x {grid[1]} patches lie."
     caption = (
         f"℘ and ℘′ on {who}: {where}, g2 = {_text(invariants[0])}, "
-        f"g3 = {_small_is_0(*invariants)}. Left: log10 of the modulus as height, cut at both ends, the argument as colour. Right: "
+        f"g3 = {_small_is_0(*invariants)}. Left: log10 of the modulus as height, cut at both "
+        "ends, the argument as colour. Right: "
         "argument as colour with lines of equal modulus (each a factor of 2), crosses at poles, "
         f"circles at zeros, the period cell outlined.{dots} Evaluated by the NumPy backend at "
         f"{SIDE} x {SIDE} points; nothing random."
