@@ -8,7 +8,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -43,17 +44,24 @@ def write_analysis(analysis: Analysis, folder: Path) -> list[Path]:
     InputError
         The folder exists: results are never overwritten.
     """
+    with new_folder(folder) as unfinished:
+        _write_files(analysis, unfinished)
+    return sorted(folder.iterdir())
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A place to write to that becomes `folder` at the end, or nothing if that is not reached."""
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(mkdtemp(prefix=f".unfinished-{folder.name}-", dir=folder.parent))
     try:
-        _write_files(analysis, unfinished)
+        yield unfinished
         unfinished.chmod(0o755)
         unfinished.rename(folder)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return sorted(folder.iterdir())
 
 
 def check_new(folder: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 
 from rich.console import Console
 
-from training.analyses.analysis import Analysis, check_new, write_analysis
+from training.analyses.analysis import Analysis, check_new, new_folder, write_analysis
 from training.analyses.curves import curves_analysis
 from training.analyses.decay import decay_analysis
 from training.analyses.gallery import gallery_html
@@ -77,9 +75,7 @@ def analyse_all(
     checked = check_runs(runs, finished=True) if runs else {}
     for path, experiment in checked.items():
         _check_run(path, experiment)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(mkdtemp(prefix=f".unfinished-{output.name}-", dir=output.parent))
-    try:
+    with new_folder(output) as unfinished:
         shown = tuple(checked) or tuple(
             unfinished / "runs" / f"digits-{number}" for number in range(len(experiments))
         )
@@ -98,11 +94,6 @@ def analyse_all(
                 found.append(analysis)
         page = gallery_html(found, _introduction(subjects, grid, seeds, experiments))
         write_whole(unfinished / _PAGE, page)
-        unfinished.chmod(0o755)
-        unfinished.rename(output)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
     return output / _PAGE
 
 
