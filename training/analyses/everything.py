@@ -131,7 +131,8 @@ def _of_encodings(subjects: Sequence[Subject], grid: Grid, seeds: Sequence[int])
     yield Step(
         "attention before training", lambda: initial_attention_analysis(subjects, grid, seeds)
     )
-    yield Step("relative", lambda: relative_analysis(subjects, grid=grid, seed=seed))
+    if any(subject.build(grid, seed).additive(grid) is not None for subject in subjects):
+        yield Step("relative", lambda: relative_analysis(subjects, grid=grid, seed=seed))
 
 
 def _of_runs(

@@ -143,6 +143,12 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
     assert list(tmp_path.iterdir()) == []
 
 
+def test_encodings_without_a_table_go_without_the_analysis_of_tables() -> None:
+    for label, has_table in (("rope_axial", False), ("learned", True)):
+        steps = everything._of_encodings([Subject(label)], (3, 4), [0])
+        assert ("relative" in [step.title for step in steps]) == has_table
+
+
 def test_places_are_read() -> None:
     assert read_place("0x3", (2, 4)) == (0, 3)
     for text in ("2x0", "0x4", "x", "1", "-1x0"):
