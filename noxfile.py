@@ -15,6 +15,7 @@ nox.options.reuse_venv = "yes"
 REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
 CLAIMS = "build/claims"
 ANALYSES = "build/analyses"
+RESULTS = "docs/results"  # the rows of the study, and what is made of them
 # What docs/analyses.md shows, and the arguments that make it.
 SHOWN = {
     "surface": (),
@@ -73,6 +74,14 @@ def readme(session: nox.Session) -> None:
     for name, arguments in SHOWN.items():
         session.run("wefpe", "analyse", name, *arguments, "--output", f"{ANALYSES}/{name}")
     session.run("python", "-m", "training.analyses.docs", ANALYSES, "docs/analyses")
+
+
+@nox.session(default=False)
+def results(session: nox.Session) -> None:
+    """Make the tables and pictures of the study anew from its rows; trains nothing."""
+    install_project(session)
+    session.run("python", "-m", "training.comparison.results", RESULTS)
+    session.run("python", "-m", "verification.blocks", RESULTS, "README.md", f"{RESULTS}/README.md")
 
 
 @nox.session(default=False)

@@ -1,8 +1,6 @@
 """Rewrite the generated tables of README.md from the files of the last run.
 
-    python -m verification.readme build/verification/report.json build/claims/claims.json
-
-A table stands between ``<!-- name -->`` and ``<!-- end of name -->``; the rest is left alone.
+python -m verification.readme build/verification/report.json build/claims/claims.json
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from verification.blocks import replace_block
 from verification.page import markdown_table
 from verification.report import summary_table
 
@@ -30,19 +29,6 @@ _NAMES = {
     "wp_omega1": "∂℘/∂ω₁",
     "wp_omega3": "∂℘/∂ω₃",
 }
-
-
-class BlockError(ValueError):
-    """A marker is missing, or there are several."""
-
-
-def replace_block(text: str, name: str, content: str) -> str:
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise BlockError(f"expected one {begin} and one {end}")
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
 def precision_block(report: Mapping[str, Any]) -> str:

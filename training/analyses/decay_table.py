@@ -29,6 +29,7 @@ from training.analyses.subjects import DIM, Subject
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
 from training.encodings.written import read_encoding
+from training.markdown import markdown_table
 
 # Encodings without a claim to decay; a protocol that cannot tell a subject from them says nothing.
 NULLS: Mapping[str, str] = {
@@ -212,12 +213,8 @@ def decay_markdown(rows: Sequence[DecayRow]) -> str:
     for name in dict.fromkeys(row.protocol for row in rows):
         headings = ["encoding", "raw Pearson", "95 %", *(title for title, _, _ in _COLUMNS)]
         headings.append(_RANGE_COLUMN)
-        lines = [f"**{name}**: {PROTOCOLS[name].meaning}.", ""]
-        lines += [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
-        for row in rows:
-            if row.protocol == name:
-                lines.append(f"| {' | '.join(_cells(row))} |")
-        parts.append("\n".join(lines))
+        mine = (_cells(row) for row in rows if row.protocol == name)
+        parts.append(f"**{name}**: {PROTOCOLS[name].meaning}.\n\n{markdown_table(headings, mine)}")
     seeds = rows[0].seeds
     legend = (
         f"Mean ± deviation over {seeds} seeds. 95 %: of the raw Pearson coefficients of resampled "

@@ -20,6 +20,7 @@ from training.analyses.photographs import read_photographs
 from training.analyses.subjects import DEPTH, DIM, GRID, HEADS, Subject
 from training.encodings.grid import Grid
 from training.figure_style import figure_settings
+from training.markdown import markdown_table
 from training.models import VisionTransformer
 from training.models.position_hooks import shared_tables
 from training.randomness import derived_seed
@@ -261,7 +262,7 @@ def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
 def locality_markdown(rows: Sequence[Row]) -> str:
     """Mean and range of every statistic, a line for each encoding."""
     headings = ["encoding", "largest at the query", *(_HEADINGS[name] for name in STATISTICS)]
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    lines = []
     for row in rows:
         largest = row["query_is_largest"]
         cells = [f"`{row['encoding']}`"]
@@ -270,8 +271,8 @@ def locality_markdown(rows: Sequence[Row]) -> str:
             low, mean, high = (row[name + end] for end in ("_low", "", "_high"))
             text = DASH if mean is None else f"{mean:.3g} ({low:.3g} to {high:.3g})"
             cells.append(text)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown_table(headings, lines)
 
 
 STATISTICS = ("spearman", "query_rank", "relative_distance", "max_over_min", "relative_entropy")

@@ -128,7 +128,7 @@ def sizes_of(run: FinishedRun, sizes: Sequence[ImageSize] | None) -> list[tuple[
         chosen = [height_and_width(size) for size in sizes]
     for size in chosen:
         grid_of_size(size, patch)
-    return sorted({own, *chosen}, key=_order)
+    return sorted({own, *chosen}, key=size_order)
 
 
 def _multiple(pixels: float, patch: int) -> int:
@@ -136,7 +136,7 @@ def _multiple(pixels: float, patch: int) -> int:
     return max(round(pixels / patch), 1) * patch
 
 
-def _order(size: tuple[int, int]) -> tuple[int, int]:
+def size_order(size: tuple[int, int]) -> tuple[int, int]:
     return size[0] * size[1], size[1]
 
 
@@ -193,7 +193,7 @@ def retained_rows(found: Sequence[SizeScore]) -> list[Row]:
     rows: list[Row] = []
     for curve, mine in _by_curve(found).items():
         own = {each.seed: each.scores.accuracy for each in mine if each.is_trained}
-        for size in sorted({each.size for each in mine}, key=_order):
+        for size in sorted({each.size for each in mine}, key=size_order):
             here = [each for each in mine if each.size == size]
             accuracies = [each.scores.accuracy for each in here]
             changes = [each.scores.accuracy - own[each.seed] for each in here]
@@ -221,7 +221,7 @@ def _by_curve(found: Sequence[SizeScore]) -> Mapping[str, list[SizeScore]]:
 
 def draw_scores(found: Sequence[SizeScore]) -> Any:
     """Accuracy over the sizes in order, a curve for each encoding and method."""
-    sizes = sorted({each.size for each in found}, key=_order)
+    sizes = sorted({each.size for each in found}, key=size_order)
     curves = _by_curve(found)
     figure = new_figure(max(4.6, 0.8 * len(sizes) + 1.6), 3.0 + 0.13 * len(curves))
     panel = figure.subplots()

@@ -29,6 +29,7 @@ from training.analyses.structure_measures import (
 )
 from training.analyses.subjects import GRID, Subject
 from training.encodings.grid import Grid
+from training.markdown import markdown_table
 
 # Encodings every other one is compared with in the table; none has no structure to show.
 CONTROLS = tuple(label for label in NULLS if label != "none")
@@ -188,17 +189,17 @@ _COLUMNS = (
 def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
     """The table people read; a dash where something is not defined."""
     headings = ["encoding", *(title for title, _ in _COLUMNS)]
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    rows = []
     for each in found:
         is_control = any(is_same_encoding(each.label, label) for label in CONTROLS)
         control = " (control)" if is_control else ""
-        cells = [f"`{each.label}`{control}", *(_text(each.numbers[key]) for _, key in _COLUMNS)]
-        lines.append(f"| {' | '.join(cells)} |")
+        numbers = (_text(each.numbers[key]) for _, key in _COLUMNS)
+        rows.append([f"`{each.label}`{control}", *numbers])
     legend = (
         f"By chance {neighbours_by_chance(grid):.3f} of the neighbours are kept and half of the "
         f"cells unfolded. {DASH}: not defined."
     )
-    return "\n".join([*lines, "", legend, ""])
+    return f"{markdown_table(headings, rows)}\n\n{legend}\n"
 
 
 def _text(value: float) -> str:

@@ -273,6 +273,13 @@ def resolution(
         ),
     ] = None,
     split: Split = "validation",
+    own_rule: Annotated[
+        bool,
+        typer.Option(
+            "--own-rule",
+            help="Resample learned tables as their config says only, not by every method.",
+        ),
+    ] = False,
     output: Output = None,
 ) -> None:
     """Finished runs at other image sizes than that of training.
@@ -285,7 +292,9 @@ def resolution(
     folder = _claimed(output, "resolution")
     sizes = [read_image_size(text) for text in size] if size else None
     with _working() as say:
-        found = resolution_analysis(runs, sizes, split, progress=say)
+        found = resolution_analysis(
+            runs, sizes, split, methods=() if own_rule else None, progress=say
+        )
     _write(found, folder)
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 
 from training.commands.running import run_command
 
@@ -61,6 +60,7 @@ def compare(
     """
     from training.comparison.arms import control_arms, parse_arms
     from training.comparison.sweep import Sweep
+    from training.comparison.tables import summary_table
     from training.configuration import load_config
     from training.randomness import parse_seeds
 
@@ -73,7 +73,7 @@ def compare(
     )
     if not table_only:
         sweep.train(jobs=jobs, console=Console(stderr=True))
-    Console().print(Markdown(sweep.write_tables()))
+    Console().print(summary_table(sweep.write_tables(), sweep.reference))
     Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1
 

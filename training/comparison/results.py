@@ -1,42 +1,70 @@
-"""Tables and pictures of published comparisons, from their rows alone.
+"""Tables and pictures of a published study, from its rows alone.
 
     python -m training.comparison.results docs/results
 
-Every folder in it that has a ``runs.csv``, as ``wefpe compare`` writes it, gets a table
-``FOLDER.md`` and a picture ``FOLDER.png`` beside it. The first row's encoding is the reference.
+Every folder in it is a part of the study. One with a ``runs.csv``, as ``wefpe compare`` writes it,
+gets a table ``PART.md`` and a picture ``PART.png`` beside it; so does one with a ``scores.csv`` of
+``wefpe analyse resolution``. The encoding of the first row is the reference. The tables of
+``contrasts.toml``, if there is one, go to ``NAME.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
+from typing import TypeVar
 
+from training.comparison.contrasts import contrasts_markdown, read_contrasts
 from training.comparison.figure import draw_comparison
-from training.comparison.statistics import summarise
+from training.comparison.sizes import draw_sizes, scores_of_csv, sizes_markdown
+from training.comparison.statistics import Accuracies, summarise
 from training.comparison.tables import accuracies_of_csv, summary_markdown
 from training.engine.run_folder import write_whole
 from wefpe_core.errors import InputError
 
-ROWS = "runs.csv"
+Rows = TypeVar("Rows", bound=Sized)
+
+RUNS, SIZES, CONTRASTS = "runs.csv", "scores.csv", "contrasts.toml"
 
 
-def results_of(folder: Path) -> str:
-    """The table of one comparison; its picture is drawn beside the folder."""
-    path = folder / ROWS
+def write_results(folder: Path, output: Path) -> list[Path]:
+    """Write what the rows in `folder` say into `output`; returns the tables written."""
+    written: list[Path] = []
+
+    def write(name: str, text: str) -> None:
+        write_whole(output / f"{name}.md", text)
+        written.append(output / f"{name}.md")
+
+    parts: dict[str, Accuracies] = {}
+    for path in sorted(folder.glob(f"*/{RUNS}")):
+        name = path.parent.name
+        parts[name] = accuracies = _read(path, accuracies_of_csv)
+        reference = next(iter(accuracies))
+        summaries = summarise(accuracies, reference)
+        write(name, summary_markdown(summaries, reference))
+        draw_comparison(output / f"{name}.png", summaries, accuracies, reference)
+    for path in sorted(folder.glob(f"*/{SIZES}")):
+        found = _read(path, scores_of_csv)
+        write(path.parent.name, sizes_markdown(found))
+        draw_sizes(output / f"{path.parent.name}.png", found)
+    if not written:
+        raise InputError(f"no folder with {RUNS} or {SIZES} in {folder}")
+    if (folder / CONTRASTS).exists():
+        for name, contrasts in read_contrasts(folder / CONTRASTS).items():
+            write(name, contrasts_markdown(contrasts, parts))
+    return written
+
+
+def _read(path: Path, read: Callable[[str], Rows]) -> Rows:
     try:
-        accuracies = accuracies_of_csv(path.read_text(encoding="utf-8"))
+        rows = read(path.read_text(encoding="utf-8"))
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    if not accuracies:
+    if not rows:
         raise InputError(f"{path} has no rows")
-    reference = next(iter(accuracies))
-    summaries = summarise(accuracies, reference)
-    text = summary_markdown(summaries, reference)
-    write_whole(folder.with_suffix(".md"), text)
-    draw_comparison(folder.with_suffix(".png"), summaries, accuracies, reference)
-    return text
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,17 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="where the folders with rows are")
     options = parser.parse_args(arguments)
-    found = sorted(path.parent for path in options.folder.glob(f"*/{ROWS}"))
-    if not found:
-        print(f"{parser.prog}: no folder with {ROWS} in {options.folder}", file=sys.stderr)
+    try:
+        for path in write_results(options.folder, options.folder):
+            print(path)
+    except InputError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    for folder in found:
-        try:
-            results_of(folder)
-        except InputError as error:
-            print(f"{parser.prog}: {error}", file=sys.stderr)
-            return 2
-        print(folder.with_suffix(".md"))
     return 0
 
 

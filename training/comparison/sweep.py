@@ -14,7 +14,7 @@ from rich.console import Console
 
 from training.comparison.arms import Arm
 from training.comparison.figure import draw_comparison
-from training.comparison.statistics import summarise
+from training.comparison.statistics import Summary, summarise
 from training.comparison.tables import runs_csv, summary_markdown
 from training.configuration import Experiment, change_config, config_hash, dump_toml
 from training.engine.errors import RunError
@@ -97,8 +97,8 @@ class Sweep:
                     text = f"FAILED: {problem}"
                 console.print(f"{done}/{len(self.planned)} {each.title}: {text}", highlight=False)
 
-    def write_tables(self) -> str:
-        """Write CSV, Markdown and picture of the finished runs; returns the Markdown."""
+    def write_tables(self) -> list[Summary]:
+        """Write CSV, Markdown and picture of the finished runs."""
         rows: list[dict[str, Any]] = []
         accuracies: dict[str, dict[int, float]] = {}
         for each in self.planned:
@@ -110,11 +110,10 @@ class Sweep:
         if self.reference not in accuracies:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
-        text = summary_markdown(summaries, self.reference)
         write_whole(self.path / "runs.csv", runs_csv(rows))
-        write_whole(self.path / "comparison.md", text)
+        write_whole(self.path / "comparison.md", summary_markdown(summaries, self.reference))
         draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
-        return text
+        return summaries
 
 
 def _train_apart(planned: Planned, jobs: int) -> str | None:

@@ -1,4 +1,4 @@
-"""A comparison as CSV (a row for each run) and as Markdown (a row for each encoding)."""
+"""A comparison as CSV (a row for each run) and as a table (a row for each encoding)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
 from training.comparison.statistics import Interval, Summary
+from training.markdown import markdown_table
 
 COLUMNS = (
     "encoding",
@@ -59,26 +64,36 @@ def interval_text(interval: Interval | None) -> str:
     return f"[{points(interval.low, signed=True)}, {points(interval.high, signed=True)}]"
 
 
+def starred(row: Summary) -> str:
+    """The difference from the reference; an asterisk where Student's interval leaves out 0."""
+    sure = row.student is not None and row.student.excludes_zero
+    return points(row.difference, signed=True) + (" *" if sure else "")
+
+
 def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
-    """The table people read; an asterisk where Student's interval leaves out 0."""
+    """The table of a page."""
     headings = ["encoding", "seeds", "test accuracy %", "deviation", f"minus {reference}"]
     headings += ["bootstrap 95 %", "Student 95 %"]
-    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    rows = (
+        (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
+        for row in summaries
+    )
+    return f"{markdown_table(headings, rows)}\n\n{_LEGEND}\n"
+
+
+def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
+    """The table of a terminal: narrower, and it breaks labels rather than cutting them."""
+    table = Table(caption=_LEGEND, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
+    table.add_column("encoding", overflow="fold")
+    for heading in ("seeds", "test %", "deviation", f"minus {reference}", "Student 95 %"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in summaries:
-        difference = points(row.difference, signed=True)
-        if row.student is not None and row.student.excludes_zero:
-            difference += " *"
-        cells = (
-            f"`{row.label}`",
-            str(len(row.seeds)),
-            points(row.mean),
-            points(row.deviation),
-            difference,
-            interval_text(row.bootstrap),
-            interval_text(row.student),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _LEGEND, ""])
+        table.add_row(*map(escape, (row.label, *_numbers(row), interval_text(row.student))))
+    return table
+
+
+def _numbers(row: Summary) -> tuple[str, ...]:
+    return str(len(row.seeds)), points(row.mean), points(row.deviation), starred(row)
 
 
 _LEGEND = (

@@ -10,6 +10,7 @@ from training.configuration.dump import config_hash as config_hash
 from training.configuration.dump import differences as differences
 from training.configuration.dump import differing_keys as differing_keys
 from training.configuration.dump import dump_toml as dump_toml
+from training.configuration.dump import file_names as file_names
 from training.configuration.errors import ConfigError as ConfigError
 from training.configuration.errors import Problem as Problem
 from training.configuration.files import available_configs as available_configs

@@ -22,6 +22,7 @@ _WITHOUT_EFFECT = (
     ("data", "download"),
     ("model", "checkpoint"),
 )
+_CHOSEN_BY_PATH = ("folder", "vtab")  # data sets that are whatever lies there
 _HASH_DIGITS = 16
 
 
@@ -60,11 +61,24 @@ def _with_effect(config: Experiment) -> dict[str, Any]:
         for each in tables:
             inner = inner[each]
         del inner[name]
-    weights, images = config.model.checkpoint, config.data.path
-    table["weights"] = "/".join(PurePath(weights).parts[-2:])
-    if config.data.name in ("folder", "vtab"):
-        table["images"] = "/".join(PurePath(images).parts[-2:])
+    names = file_names(config)
+    table["weights"] = names["model.checkpoint"]
+    if config.data.name in _CHOSEN_BY_PATH:
+        table["images"] = names["data.path"]
     return table
+
+
+def file_names(config: Experiment) -> dict[str, str]:
+    """The keys that hold paths, with what of these says which files are meant: two names."""
+
+    def last_names(path: str) -> str:
+        return "/".join(PurePath(path).parts[-2:])
+
+    images = config.data.path if config.data.name in _CHOSEN_BY_PATH else ""
+    return {
+        "data.path": last_names(images),
+        "model.checkpoint": last_names(config.model.checkpoint),
+    }
 
 
 def differences(before: Experiment, after: Experiment) -> list[str]:

@@ -1,0 +1,84 @@
+"""The differences a study asks about by name, from the rows of its parts.
+
+``contrasts.toml`` beside the parts lists them, in as many tables as it likes::
+
+    [[main]]
+    question = "Does it beat learned positions?"
+    part = "scratch"
+    of = "weierstrass"
+    minus = "learned"
+    paper = 7.32        # percentage points, if a paper prints a number for it
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from training.comparison.statistics import Accuracies, Summary, summarise
+from training.comparison.tables import interval_text, starred
+from training.markdown import markdown_table
+from wefpe_core.errors import InputError
+
+
+class Contrast(BaseModel):
+    """One encoding minus another, over the seeds both have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str
+    part: str
+    of: str
+    minus: str
+    paper: float | None = None
+
+    def summary(self, parts: Mapping[str, Accuracies]) -> Summary:
+        if self.part not in parts:
+            raise InputError(f"there is no part {self.part!r}; there are {', '.join(parts)}")
+        accuracies = parts[self.part]
+        for label in (self.of, self.minus):
+            if label not in accuracies:
+                raise InputError(
+                    f"the part {self.part!r} has no rows of {label!r}; it has those of "
+                    f"{', '.join(accuracies)}"
+                )
+        shared = accuracies[self.of].keys() & accuracies[self.minus].keys()
+        pair = {
+            label: {seed: accuracies[label][seed] for seed in sorted(shared)}
+            for label in (self.minus, self.of)
+        }
+        return summarise(pair, self.minus)[1]
+
+
+_TABLES = TypeAdapter(dict[str, list[Contrast]])
+
+
+def read_contrasts(path: Path) -> dict[str, list[Contrast]]:
+    """The tables of contrasts by name."""
+    try:
+        return _TABLES.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    except ValidationError as error:
+        found = error.errors()[0]
+        where = ".".join(map(str, found["loc"]))
+        raise InputError(f"{path}: {where}: {found['msg']}") from error
+
+
+def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accuracies]) -> str:
+    """A row for each; with a column for the paper if any has a number of it."""
+    headings = ["question", "difference", "seeds", "points", "Student 95 %"]
+    has_paper = any(contrast.paper is not None for contrast in contrasts)
+    headings += ["in the paper"] if has_paper else []
+    lines = []
+    for contrast in contrasts:
+        found = contrast.summary(parts)
+        cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
+        cells += [starred(found), interval_text(found.student)]
+        if has_paper:
+            cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
+        lines.append(cells)
+    return markdown_table(headings, lines) + "\n"

@@ -1,0 +1,203 @@
+"""The published study: rows, configs, tables and pages agree, and none was chosen by hand."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("accelerate")
+
+from training.comparison import publish, results
+from training.comparison.arms import parse_arm
+from training.comparison.tables import COLUMNS, runs_csv
+from training.configuration import change_config, config_hash, dump_toml, load_config
+from training.engine.run_folder import RunFolder
+from verification import blocks
+from wefpe_core.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "docs" / "results"
+PAGES = (ROOT / "README.md", STUDY / "README.md")
+NOT_GENERATED = ("README.md", "protocol.md")
+PARTS = sorted(path.parent for path in STUDY.glob("*/runs.csv"))
+
+
+def rows_of(part: Path) -> list[dict[str, str]]:
+    with (part / "runs.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def remade(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    results.write_results(STUDY, folder)
+    return folder
+
+
+def test_the_tables_are_those_of_the_rows(remade):
+    tables = sorted(path.name for path in remade.glob("*.md"))
+    assert tables == sorted(p.name for p in STUDY.glob("*.md") if p.name not in NOT_GENERATED)
+    for name in tables:
+        assert (STUDY / name).read_text("utf-8") == (remade / name).read_text("utf-8"), name
+        has_picture = (remade / name).with_suffix(".png").exists()
+        assert has_picture == (STUDY / name).with_suffix(".png").exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["README", "docs/results/README"])
+def test_the_pages_show_the_tables_of_the_rows(page, remade):
+    text = page.read_text("utf-8")
+    assert blocks.fill_page(text, remade) == text
+    shown = set(re.findall(r"<!-- end of (\S+) -->", text))
+    assert shown & {path.stem for path in remade.glob("*.md")}
+    if page.parent == STUDY:  # all of them
+        assert {path.stem for path in remade.glob("*.md")} == shown
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_row_has_its_config_and_its_circumstances(part):
+    rows = rows_of(part)
+    names = {parse_arm(row["encoding"]).folder_name for row in rows}
+    assert names == {path.stem for path in (part / "configs").glob("*.toml")}
+    assert len({(row["encoding"], row["seed"]) for row in rows}) == len(rows)
+    for row in rows:
+        config = load_config(part / "configs" / f"{parse_arm(row['encoding']).folder_name}.toml")
+        config = change_config(config, [f"seed={row['seed']}"])
+        assert config_hash(config) == row["config_hash"], row
+        assert config.selection.by == "validation"
+        assert re.fullmatch("[0-9a-f]{40}", row["commit"]), row
+        assert all(row[column] for column in COLUMNS), row
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_no_row_names_a_place_on_a_machine(part):
+    for path in part.rglob("*.*"):
+        assert not re.search(r'"/|[A-Z]:\\|/home|/tmp', path.read_text("utf-8")), path
+
+
+# --- Publishing ----------------------------------------------------------------------------
+
+
+def comparison_in(folder: Path) -> Path:
+    """A comparison of two seeds of one encoding, as `wefpe compare` leaves it."""
+    rows = []
+    for seed in (3, 4):
+        config = load_config(
+            "vtab_resisc45_cpu",
+            [
+                "data.path=/far/away/aid",
+                "model.checkpoint=/far/vit/model.safetensors",
+                f"seed={seed}",
+            ],
+        )
+        run = RunFolder(folder / f"weierstrass_hybrid-seed{seed}")
+        run.path.mkdir(parents=True)
+        run.config.write_text(dump_toml(config))
+        rows.append({"encoding": "weierstrass_hybrid", "seed": seed})
+        rows[-1] |= {"test_accuracy": 0.5, "config_hash": config_hash(config)}
+    (folder / "runs.csv").write_text(runs_csv(rows))
+    return folder
+
+
+def test_published_configs_say_which_files_but_not_where(tmp_path, capsys):
+    comparison = comparison_in(tmp_path / "comparison")
+    assert publish.main([str(comparison), str(tmp_path / "part")]) == 0
+    assert "2 rows" in capsys.readouterr().out
+    rows = rows_of(tmp_path / "part")
+    assert [row["seed"] for row in rows] == ["3", "4"]
+    (path,) = (tmp_path / "part" / "configs").iterdir()
+    config = load_config(path)
+    assert (config.data.path, config.model.checkpoint) == ("away/aid", "vit/model.safetensors")
+    for row in rows:
+        assert config_hash(change_config(config, [f"seed={row['seed']}"])) == row["config_hash"]
+
+
+def test_a_row_of_another_config_is_not_published(tmp_path, capsys):
+    comparison = comparison_in(tmp_path / "comparison")
+    path = RunFolder(comparison / "weierstrass_hybrid-seed4").config
+    path.write_text(dump_toml(change_config(load_config(path), ["training.epochs=1"])))
+    assert publish.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert "weierstrass_hybrid-seed4" in capsys.readouterr().err
+    assert not (tmp_path / "part").exists()
+    assert publish.main([str(tmp_path), str(tmp_path / "part")]) == 2
+    assert "holds no comparison" in capsys.readouterr().err
+
+
+# --- Contrasts and sizes -------------------------------------------------------------------
+
+
+def study_in(folder: Path, contrasts: str) -> Path:
+    accuracies = {"learned": (0.30, 0.40, 0.50), "none": (0.28, 0.37, 0.46)}
+    rows = [
+        {"encoding": label, "seed": seed, "test_accuracy": value}
+        for label, values in accuracies.items()
+        for seed, value in enumerate(values)
+    ]
+    rows.append({"encoding": "none", "seed": 7, "test_accuracy": 0.9})  # of no pair
+    (folder / "scratch").mkdir(parents=True)
+    (folder / "scratch" / "runs.csv").write_text(runs_csv(rows))
+    (folder / "contrasts.toml").write_text(contrasts)
+    return folder
+
+
+CONTRAST = '[[main]]\nquestion = "Does it matter?"\npart = "scratch"\nof = "none"\n'
+
+
+def test_a_contrast_is_paired_over_the_seeds_both_have(tmp_path):
+    study = study_in(tmp_path, CONTRAST + 'minus = "learned"\npaper = 1.5\n')
+    results.write_results(study, study)
+    row = (study / "main.md").read_text().splitlines()[2]
+    # Differences -2, -3, -4: the mean -3, the interval 4.303 standard errors of 0.577 wide.
+    assert row == (
+        "| Does it matter? | `none` − `learned` | 3 | -3.00 * | [-5.48, -0.52] | +1.50 |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ('minus = "lerned"', "no rows of 'lerned'"),
+        ('minus = "learned"\nextra = 1', "main.0.extra"),
+        ("", "main.0.minus"),
+        ("minus = ", "contrasts.toml cannot be read"),
+    ],
+)
+def test_a_wrong_contrast_is_named(tmp_path, rest, said):
+    study = study_in(tmp_path, CONTRAST + rest)
+    with pytest.raises(InputError, match=re.escape(said)):
+        results.write_results(study, study)
+
+
+def test_sizes_are_paired_with_the_first_encoding(tmp_path):
+    lines = ["label,seed,resampling,height,width,is_trained_size,accuracy,loss,images"]
+    for seed in (0, 1):
+        for size, own, drop in ((32, True, 0.0), (48, False, 0.1)):
+            a, b = 0.4 + 0.05 * seed - drop, 0.38 + 0.05 * seed
+            lines.append(f"learned,{seed},bicubic,{size},{size},{own},{a},1.9,100")
+            lines.append(f"sincos2d,{seed},,{size},{size},{own},{b},1.8,100")
+    (tmp_path / "sizes").mkdir()
+    (tmp_path / "sizes" / "scores.csv").write_text("\n".join(lines) + "\n")
+    assert results.main([str(tmp_path)]) == 0
+    table = (tmp_path / "sizes.md").read_text().splitlines()
+    assert table[0] == "| encoding | seeds | 32 × 32 (training) | 48 × 48 |"
+    assert table[2] == "| `learned [bicubic]` | 2 | 42.50 | 32.50 |"
+    assert table[3] == "| `sincos2d` | 2 | 40.50 (-2.00 *) | 40.50 (+8.00 *) |"
+    assert (tmp_path / "sizes.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- Blocks --------------------------------------------------------------------------------
+
+
+def test_blocks_without_a_file_and_everything_else_stay(tmp_path):
+    (tmp_path / "a.md").write_text("new\n")
+    page = tmp_path / "page.md"
+    page.write_text("x\n<!-- a -->\nold\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny")
+    for _ in range(2):
+        assert blocks.main([str(tmp_path), str(page)]) == 0
+        assert page.read_text() == (
+            "x\n<!-- a -->\nnew\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny"
+        )
+    page.write_text("<!-- end of a -->")
+    assert blocks.main([str(tmp_path), str(page)]) == 2
