@@ -24,6 +24,7 @@ from training.data import Batch, ImageSource, TrainingFeed
 from training.engine import checkpoints
 from training.engine.averaging import moving_average
 from training.engine.checkpoints import Checkpoint
+from training.engine.compilation import compile_model
 from training.engine.encoding_state import encoding_state
 from training.engine.errors import NonFiniteLossError, RunError
 from training.engine.evaluation import evaluate
@@ -91,7 +92,7 @@ class Trainer:
         optimizer = build_optimizer(groups, experiment.optimizer)
         self.average = moving_average(model, experiment.training.ema_decay)
         if experiment.training.compile:
-            model.compile(fullgraph=True)
+            compile_model(model, model.encoding)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.at = Position()
         self.epoch_sums, self.recent_sums = ScoreSums(accelerator), ScoreSums(accelerator)

@@ -17,6 +17,7 @@ from training.configuration.schema import Optimizer, Schedule
 from training.encodings import available_encodings
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
+from training.engine.compilation import compile_model
 from training.engine.errors import DamagedCheckpointError, RunError
 from training.engine.optimizer import build_optimizer, parameter_groups, set_rate
 from training.engine.run_folder import append_line, read_lines, training_rows
@@ -220,3 +221,38 @@ def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> 
     path = tmp_path / "weights.safetensors"
     checkpoints.save_weights(torch.nn.Linear(2, 2), path)
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+# --- Compilation ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
+@pytest.mark.parametrize(
+    ("encoding", "overrides"),
+    [
+        ("learned", ()),
+        ("weierstrass", ("position_encoding.options.projection=linear",)),  # without dropout
+        ("weierstrass_green", ()),
+    ],
+)
+def test_a_compiled_model_takes_the_steps_of_an_eager_one(encoding, overrides):
+    images, labels = torch.rand(8, 1, 16, 16), torch.arange(8)
+    losses = {}
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = micro(encoding, *overrides)
+        if compiled:
+            compile_model(model, model.encoding)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        losses[compiled] = []
+        for _ in range(3):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[compiled].append(loss.item())
+    assert losses[True] == pytest.approx(losses[False], rel=1e-4)
+    assert losses[True][2] != losses[True][0]

@@ -1,0 +1,21 @@
+"""The model, compiled: all of it but the elliptic functions of a lattice that is learned."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from training.encodings.lattice_owners import lattice_owners, learns_lattice
+
+
+def compile_model(model: nn.Module, encoding: nn.Module) -> None:
+    """Compile in place.
+
+    Preparing a lattice takes thousands of operations on single numbers. They gain nothing by being
+    compiled, and torch's compiler did not finish their derivatives in nine minutes; so they
+    stay outside, and the graph has a gap there.
+    """
+    learned = [owner for owner in lattice_owners(encoding).values() if learns_lattice(owner)]
+    for owner in learned:
+        owner.values = torch.compiler.disable(owner.values)
+    model.compile(fullgraph=not learned)
