@@ -23,7 +23,7 @@ from wefpe_core.lattice_constants import LAMBERT_TERMS, NOME_POWERS, lattice_con
 from wefpe_core.modular import (
     eisenstein_e2,
     lambert_coefficients,
-    roots_and_invariants,
+    roots_of,
     theta_fourth_powers,
 )
 
@@ -125,9 +125,10 @@ def series_constants(
 ) -> dict[str, Any]:
     """The formulas shared by numbers and tensors, for any complex type."""
     q = nome * nome
-    e2 = eisenstein_e2(q, precision.terms_e2)
-    theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
-    roots, _, _ = roots_and_invariants(nome, 1, precision.nome_powers)
+    lambert = lambert_coefficients(q, precision.terms_e2)
+    e2 = eisenstein_e2(lambert)
+    lambert = lambert[: precision.lambert_terms]
+    thetas = theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
     q2 = q * q
     q3 = q2 * q
     q6 = q3 * q3
@@ -138,7 +139,6 @@ def series_constants(
     theta = tuple(coefficient / slope for coefficient in theta)
     even = sums_of_powers(theta[1:], q2)
     eta1 = pi_over_period * pi * e2 / 6
-    lambert = lambert_coefficients(q, precision.lambert_terms)
     rows = sums_of_powers(lambert, q2)
     return {
         "pi_over_period": pi_over_period,
@@ -146,7 +146,7 @@ def series_constants(
         "wp_scale": pi_over_period * pi_over_period,
         "wp_prime_scale": -2 * pi_over_period * pi_over_period * pi_over_period,
         "minus_third_e2": e2 / -3,
-        "roots": tuple(roots),
+        "roots": tuple(roots_of(thetas, 1)),
         "root_gap": theta2,
         # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6(i)).
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),

@@ -23,7 +23,14 @@ from wefpe_core.extended import (
     nearer,
 )
 from wefpe_core.lattice import Lattice
-from wefpe_core.modular import Roots, eisenstein_e2, roots_and_invariants
+from wefpe_core.modular import (
+    Roots,
+    eisenstein_e2,
+    invariants_of,
+    lambert_coefficients,
+    roots_of,
+    theta_fourth_powers,
+)
 
 # |q| < 0.0659, so the neglected terms q^61 are below 10^-72 and Q^31 below 10^-73.
 NOME_POWERS = 60
@@ -58,9 +65,12 @@ def lattice_constants(lattice: Lattice) -> LatticeConstants:
     period1, period3 = omega1 * 2, omega3 * 2
     tau = omega3 / omega1
     nome = (ExtendedComplex(-tau.im, tau.re) * PI).exp()
-    e2 = eisenstein_e2(nome * nome, LAMBERT_TERMS)
+    e2 = eisenstein_e2(lambert_coefficients(nome * nome, LAMBERT_TERMS))
     pi_over_period = PI / period1
-    roots, g2, g3 = roots_and_invariants(nome, pi_over_period * pi_over_period, NOME_POWERS)
+    thetas = theta_fourth_powers(nome, NOME_POWERS)
+    scale = pi_over_period * pi_over_period
+    roots = roots_of(thetas, scale)
+    g2, g3 = invariants_of(thetas, scale)
     eta1 = pi_over_period * PI * e2 / 6
     eta3 = (eta1 * period3 - ExtendedComplex(Decimal(0), PI)) / period1
     (p, q), (r, s) = matrix

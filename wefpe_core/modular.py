@@ -9,6 +9,7 @@ terms each caller passes is derived from that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -31,10 +32,13 @@ def lambert_coefficients(nome_squared: Any, terms: int) -> list[Any]:
     return coefficients
 
 
-def eisenstein_e2(nome_squared: Any, terms: int) -> Any:
-    r"""Normalised Eisenstein series :math:`E_2 = 1 - 24\sum_k k Q^k/(1-Q^k)`."""
+def eisenstein_e2(coefficients: Sequence[Any]) -> Any:
+    r"""Normalised Eisenstein series :math:`E_2 = 1 - 24\sum_k k Q^k/(1-Q^k)`.
+
+    `coefficients` are those of `lambert_coefficients`.
+    """
     total = 0
-    for coefficient in reversed(lambert_coefficients(nome_squared, terms)):
+    for coefficient in reversed(coefficients):
         total = coefficient + total
     return 1 - 24 * total
 
@@ -44,19 +48,21 @@ def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:
 
     `terms` counts powers of the nome: a theta constant is summed up to ``q**terms``.
     """
-    powers = [nome]
-    while len(powers) < terms:
-        powers.append(powers[-1] * nome)
-
-    def power(exponent: int) -> Any:
-        return powers[exponent - 1]
-
-    theta2 = theta3 = theta4 = 0
-    for n in range(isqrt(terms), 0, -1):
-        theta3 = theta3 + 2 * power(n * n)
-        theta4 = theta4 + 2 * (-1) ** n * power(n * n)
+    # q^(n^2) for theta_3 and theta_4, q^(n(n+1)) for theta_2, each from the one before.
+    squares, pronics = [nome], []
+    power = nome  # q^n
+    for n in range(1, isqrt(terms) + 1):
         if n * (n + 1) <= terms:
-            theta2 = theta2 + power(n * (n + 1))
+            pronics.append(squares[-1] * power)
+        if (n + 1) ** 2 <= terms:
+            power = power * nome
+            squares.append(pronics[-1] * power)
+    theta2 = theta3 = theta4 = 0
+    for value in reversed(pronics):
+        theta2 = theta2 + value
+    for n, value in reversed(list(enumerate(squares, 1))):
+        theta3 = theta3 + 2 * value
+        theta4 = theta4 + 2 * (-1) ** n * value
     # The factor 2 q^(1/4) of theta_2 enters only as its fourth power, 16 q.
     return 16 * nome * _fourth(1 + theta2), _fourth(1 + theta3), _fourth(1 + theta4)
 
@@ -66,13 +72,18 @@ def _fourth(value: Any) -> Any:
     return square * square
 
 
-def roots_and_invariants(nome: Any, scale: Any, terms: int) -> tuple[Roots, Any, Any]:
-    r"""Roots :math:`e_k` and invariants :math:`g_2, g_3` (DLMF 23.6.2-23.6.4, 23.3.7).
+def roots_of(thetas: tuple[Any, Any, Any], scale: Any) -> Roots:
+    r"""Roots :math:`e_k` from the fourth powers of the theta constants (DLMF 23.6.2-23.6.4).
 
     `scale` is :math:`(\pi/2\omega_1)^2`.
     """
-    a, b, c = theta_fourth_powers(nome, terms)
+    a, b, c = thetas
     third = scale / 3
-    e1, e2, e3 = third * (b + c), third * (a - c), -(third * (a + b))
-    g2 = 2 * scale * third * (a * a + b * b + c * c)
-    return Roots(e1, e2, e3), g2, 4 * e1 * e2 * e3
+    return Roots(third * (b + c), third * (a - c), -(third * (a + b)))
+
+
+def invariants_of(thetas: tuple[Any, Any, Any], scale: Any) -> tuple[Any, Any]:
+    r"""Invariants :math:`g_2, g_3` from the same (DLMF 23.3.6, 23.3.7)."""
+    a, b, c = thetas
+    e1, e2, e3 = roots_of(thetas, scale)
+    return 2 * scale * (scale / 3) * (a * a + b * b + c * c), 4 * e1 * e2 * e3

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from wefpe_core.bounds.outward import NormalisedPoint
-from wefpe_core.modular import roots_and_invariants
+from wefpe_core.modular import invariants_of, theta_fourth_powers
 
 # Theta constants to q^25 leave out q^30 < 1e-35.
 _THETA_TERMS = 25
@@ -111,7 +111,8 @@ def disk_tail_sum(p: int, point: NormalisedPoint, radius: float) -> float:
 @lru_cache(maxsize=256)
 def normalised_remainders(tau: complex, m_max: int, n_max: int) -> BoxRemainders:
     """`BoxRemainders` for periods 1 and tau: invariants minus the sum over the box."""
-    _, g2, g3 = roots_and_invariants(cmath.exp(1j * math.pi * tau), math.pi**2, terms=_THETA_TERMS)
+    thetas = theta_fourth_powers(cmath.exp(1j * math.pi * tau), terms=_THETA_TERMS)
+    g2, g3 = invariants_of(thetas, math.pi**2)
     fourth, sixth = [-g2 / 60], [-g3 / 140]
     # Even powers: half the box, twice.
     for n in range(n_max + 1):
