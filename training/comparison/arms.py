@@ -1,8 +1,9 @@
 """The arms of a comparison: one encoding with its options each, written as users type them.
 
-``weierstrass:fidelity=authors,alpha_u=0.4`` is an encoding with two options; ``scale_match`` and
-``backend`` belong to the section of the config rather than to the encoding. Options the config has
-for the same encoding stay; another encoding starts from its defaults.
+``weierstrass:fidelity=authors,alpha_u=0.4`` is an encoding with two options. A few keys are of the
+config rather than of the encoding: ``scale_match``, ``backend``, and ``positions``, what becomes
+of the learned positions of pre-trained weights. Options the config has for the same encoding
+stay; another encoding starts from its defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from training.encodings.written import read_encoding
 from wefpe_core.errors import InputError
 
 _SECTION = "position_encoding"
-_OF_THE_SECTION = ("scale_match", "backend")
+_OF_THE_CONFIG = {
+    "scale_match": f"{_SECTION}.scale_match",
+    "backend": f"{_SECTION}.backend",
+    "positions": "model.positions",
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,7 @@ def parse_arm(text: str) -> Arm:
     written = read_encoding(text)
     overrides = [f"{_SECTION}.name={written.name}"]
     for key, value in written.assignments.items():
-        place = _SECTION if key in _OF_THE_SECTION else f"{_SECTION}.options"
-        overrides.append(f"{place}.{key}={value}")
+        overrides.append(f"{_OF_THE_CONFIG.get(key, f'{_SECTION}.options.{key}')}={value}")
     return Arm(written.label, tuple(overrides))
 
 

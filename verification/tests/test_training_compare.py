@@ -41,6 +41,13 @@ def test_options_of_the_config_stay_with_its_encoding():
     assert config.position_encoding.scale_match == 0.5
 
 
+def test_an_arm_says_what_becomes_of_pretrained_positions():
+    base = load_config("vtab_svhn_cpu", ["model.checkpoint=a/b.safetensors"])
+    assert base.model.positions == "hybrid"
+    config = change_config(base, parse_arm("learned:positions=resample").overrides)
+    assert (config.position_encoding.name, config.model.positions) == ("learned", "resample")
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("lerned", "lerned"), ("learned:x", "option=value"), ("learned:=3", "=3")]
 )
