@@ -24,6 +24,7 @@ from training.configuration import (
     dump_toml,
     file_names,
     load_config,
+    plain_table,
 )
 from training.engine.run_folder import RunFolder, write_whole
 from wefpe_core.errors import InputError
@@ -54,7 +55,8 @@ def publish(comparison: Path, folder: Path) -> int:
 
 def without_places(config: Experiment) -> Experiment:
     """The config with the names of its files, but not where they are."""
-    return change_config(config, [f'{key}="{name}"' for key, name in file_names(config).items()])
+    names = file_names(plain_table(config))
+    return change_config(config, [f'{key}="{name}"' for key, name in names.items()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,40 +44,39 @@ def config_hash(config: Experiment) -> str:
     where files are. Of the weights and of a folder of images the last two names of the path
     count: they say which ones are meant, wherever they are kept.
     """
-    text = json.dumps(_with_effect(config), sort_keys=True, allow_nan=False)
+    return table_hash(plain_table(config))
+
+
+def table_hash(table: Mapping[str, Any]) -> str:
+    """`config_hash` of a table as `dump_toml` writes it, also of one that is no longer valid."""
+    text = json.dumps(_with_effect(table), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def differing_keys(one: Experiment, other: Experiment) -> list[str]:
     """The keys with an effect on the numbers in which two experiments differ."""
-    first, second = (dict(_flat(_with_effect(config))) for config in (one, other))
+    first, second = (dict(_flat(_with_effect(plain_table(config)))) for config in (one, other))
     return [key for key in first | second if first.get(key, UNSET) != second.get(key, UNSET)]
 
 
-def _with_effect(config: Experiment) -> dict[str, Any]:
-    table = plain_table(config)
-    for *tables, name in _WITHOUT_EFFECT:
-        inner = table
-        for each in tables:
-            inner = inner[each]
-        del inner[name]
-    names = file_names(config)
-    table["weights"] = names["model.checkpoint"]
-    if config.data.name in _CHOSEN_BY_PATH:
-        table["images"] = names["data.path"]
-    return table
+def _with_effect(table: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: table[key] for key in table if (key,) not in _WITHOUT_EFFECT}
+    for section, name in (keys for keys in _WITHOUT_EFFECT if len(keys) == 2):
+        kept[section] = {key: value for key, value in kept[section].items() if key != name}
+    names = file_names(table)
+    kept["weights"] = names["model.checkpoint"]
+    if table["data"]["name"] in _CHOSEN_BY_PATH:
+        kept["images"] = names["data.path"]
+    return kept
 
 
-def file_names(config: Experiment) -> dict[str, str]:
+def file_names(table: Mapping[str, Any]) -> dict[str, str]:
     """The keys that hold paths, with what of these says which files are meant: two names."""
-
-    def last_names(path: str) -> str:
-        return "/".join(PurePath(path).parts[-2:])
-
-    images = config.data.path if config.data.name in _CHOSEN_BY_PATH else ""
+    data, weights = table["data"], table["model"]["checkpoint"]
+    images = data["path"] if data["name"] in _CHOSEN_BY_PATH else ""
     return {
-        "data.path": last_names(images),
-        "model.checkpoint": last_names(config.model.checkpoint),
+        key: "/".join(PurePath(path).parts[-2:])
+        for key, path in (("data.path", images), ("model.checkpoint", weights))
     }
 
 
