@@ -18,7 +18,6 @@ from training.configuration import Experiment
 from training.configuration.encoding_rules import build_position_encoding
 from training.encodings import AbstractEncoding
 from training.encodings.elliptic_values import Frame
-from training.encodings.grid import patch_centres
 from training.encodings.lattice_owners import key_prefixes, lattice_owners, learns_lattice
 from training.engine.errors import RunError
 from training.figure_style import (
@@ -64,7 +63,7 @@ class LatticePath:
 
     def points(self, place: int) -> npt.NDArray[np.complex128]:
         """Where the patches lie in the complex plane."""
-        u, v = patch_centres(self.frame.grid, torch.float64, torch.device("cpu"))
+        u, v = self.frame.centres(torch.float64, torch.device("cpu"))
         points: npt.NDArray[np.complex128] = self.frame.on(self.lattice(place), u, v).numpy()
         return points
 
@@ -130,7 +129,11 @@ def _frame(encoding: AbstractEncoding, name: str) -> Frame:
     owner: Any = encoding.get_submodule(name)
     if not hasattr(owner, "alpha_u"):  # it belongs to an encoding that has
         owner = encoding.get_submodule(name.rpartition(".")[0])
-    return Frame(encoding.size.grid, owner.alpha_u, owner.alpha_v)
+    grid = encoding.size.grid
+    if hasattr(owner, "frame"):
+        frame: Frame = owner.frame(grid)
+        return frame
+    return Frame(grid, owner.alpha_u, owner.alpha_v)
 
 
 def learned_owners(experiment: Experiment, encoding: AbstractEncoding) -> list[str]:

@@ -41,12 +41,21 @@ class Values(NamedTuple):
 class Frame(NamedTuple):
     """How a grid lies on a lattice: z = 2 (alpha_u u omega1 + alpha_v v omega3).
 
-    On rectangular lattices this is eq. complex_mapping of the paper.
+    On rectangular lattices this is eq. complex_mapping of the paper, with a pole in the corner of
+    the grid. A centred one has the half-period omega1 + omega3 in its middle.
     """
 
     grid: Grid
     alpha_u: float
     alpha_v: float
+    is_centred: bool = False
+
+    def centres(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        """u and v of the patch centres, from 0 to 1 unless the grid is centred."""
+        u, v = patch_centres(self.grid, dtype, device)
+        if not self.is_centred:
+            return u, v
+        return u + (0.5 / self.alpha_u - 0.5), v + (0.5 / self.alpha_v - 0.5)
 
     def on(self, lattice: HalfPeriods | Lattice, u: Tensor, v: Tensor) -> Tensor:
         """Points for shares u, v of the width and the height, patch centres or differences."""
@@ -74,7 +83,8 @@ class Frame(NamedTuple):
 
     def coincident(self, device: torch.device) -> Tensor:
         """Which of the displacements are 0 or whole periods."""
-        return torch.tensor(coincident_offsets(*self), device=device)
+        offsets = coincident_offsets(self.grid, self.alpha_u, self.alpha_v)
+        return torch.tensor(offsets, device=device)
 
 
 def learned_part(
@@ -95,13 +105,13 @@ def learned_part(
 
 def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
     """wp and wp' at the patches."""
-    u, v = patch_centres(frame.grid, omegas.omega1.dtype, omegas.omega1.device)
+    u, v = frame.centres(omegas.omega1.dtype, omegas.omega1.device)
     return _values(_TORCH.wp_and_prime(frame.on(omegas, u, v), omegas.lattice()))
 
 
 def learned_differences(frame: Frame, omegas: HalfPeriods) -> Values:
     """wp and wp' at the displacements of the grid; 0 where those are periods."""
-    u, v = patch_centres(frame.grid, omegas.omega1.dtype, omegas.omega1.device)
+    u, v = frame.centres(omegas.omega1.dtype, omegas.omega1.device)
     offsets, skip = grid_offsets(frame.grid, u.device), frame.coincident(u.device)
     z = frame.on(omegas, u, v)
     return torch_differences(z, omegas.lattice(), offsets.first, offsets.second, skip)
@@ -145,20 +155,17 @@ def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
 
 def fixed_wp(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_wp` on a lattice of numbers."""
-    grid, alpha_u, alpha_v = frame
-    return Values(*_fixed_wp(backend, grid, alpha_u, alpha_v, lattice))
+    return Values(*_fixed_wp(backend, *frame, lattice))
 
 
 def fixed_differences(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_differences` on a lattice of numbers."""
-    grid, alpha_u, alpha_v = frame
-    return Values(*_fixed_differences(backend, grid, alpha_u, alpha_v, lattice))
+    return Values(*_fixed_differences(backend, *frame, lattice))
 
 
 def fixed_green(backend: BackendName, frame: Frame, lattice: Lattice) -> Tensor:
     """`learned_green` on a lattice of numbers."""
-    grid, alpha_u, alpha_v = frame
-    return _fixed_green(backend, grid, alpha_u, alpha_v, lattice)
+    return _fixed_green(backend, *frame, lattice)
 
 
 def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -173,20 +180,29 @@ def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_constant
 def _fixed_wp(
-    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+    backend: BackendName,
+    grid: Grid,
+    alpha_u: float,
+    alpha_v: float,
+    is_centred: bool,
+    lattice: Lattice,
 ) -> Tensor:
-    u, v = patch_centres(grid, torch.float64, _HOST)
-    z = _argument(backend, Frame(grid, alpha_u, alpha_v).on(lattice, u, v))
+    frame = Frame(grid, alpha_u, alpha_v, is_centred)
+    z = _argument(backend, frame.on(lattice, *frame.centres(torch.float64, _HOST)))
     return torch.stack(_values(_backend(backend).wp_and_prime(z, lattice)))
 
 
 @_constant
 def _fixed_differences(
-    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+    backend: BackendName,
+    grid: Grid,
+    alpha_u: float,
+    alpha_v: float,
+    is_centred: bool,
+    lattice: Lattice,
 ) -> Tensor:
-    frame = Frame(grid, alpha_u, alpha_v)
-    u, v = patch_centres(grid, torch.float64, _HOST)
-    z = frame.on(lattice, u, v)
+    frame = Frame(grid, alpha_u, alpha_v, is_centred)
+    z = frame.on(lattice, *frame.centres(torch.float64, _HOST))
     offsets, skip = grid_offsets(grid, _HOST), frame.coincident(_HOST)
     if backend == "torch":
         values = torch_differences(z, lattice, offsets.first, offsets.second, skip)
@@ -201,9 +217,14 @@ def _fixed_differences(
 
 @_constant
 def _fixed_green(
-    backend: BackendName, grid: Grid, alpha_u: float, alpha_v: float, lattice: Lattice
+    backend: BackendName,
+    grid: Grid,
+    alpha_u: float,
+    alpha_v: float,
+    is_centred: bool,
+    lattice: Lattice,
 ) -> Tensor:
-    frame = Frame(grid, alpha_u, alpha_v)
+    frame = Frame(grid, alpha_u, alpha_v, is_centred)
     along, down, _ = frame.differences(torch.float64, _HOST)
     value = _backend(backend).green(_argument(backend, frame.on(lattice, along, down)), lattice)
     if isinstance(value, Tensor):

@@ -83,14 +83,19 @@ def is_integer(value: float) -> bool:
     return abs(value - round(value)) <= _ON_LATTICE
 
 
-def refuse_poles(grid: Grid, alpha_u: float, alpha_v: float) -> None:
+def refuse_poles(grid: Grid, alpha_u: float, alpha_v: float, is_centred: bool = False) -> None:
     """InputError if a patch centre lies on a lattice point, where wp is infinite.
 
-    The centres are alpha_u*u and alpha_v*v full periods from 0, whatever the lattice is.
+    The centres are alpha_u*u and alpha_v*v full periods from 0, whatever the lattice is; or
+    half a period further from the middle, if that is how the grid lies.
     """
+
+    def on_poles(count: int, alpha: float) -> list[int]:
+        start = 0.5 * (1.0 - alpha) if is_centred else 0.0
+        return [k for k in range(count) if is_integer(start + alpha * (k + 0.5) / count)]
+
     height, width = grid
-    columns = [j for j in range(width) if is_integer(alpha_u * (j + 0.5) / width)]
-    rows = [i for i in range(height) if is_integer(alpha_v * (i + 0.5) / height)]
+    rows, columns = on_poles(height, alpha_v), on_poles(width, alpha_u)
     if rows and columns:
         raise InputError(
             f"alpha_u={alpha_u:g}, alpha_v={alpha_v:g} put the patch in row {rows[0]}, column "

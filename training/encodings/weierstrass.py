@@ -42,6 +42,8 @@ _AUTHORS_ALPHA_LEARN = 0.12
 _AUTHORS_STRETCHES = (0.02, 8.0)
 _AUTHORS_SCALES = (0.002, 0.8)
 _CLASS_STD = 0.015
+# Far from poles wp and wp' are small: with this the features of the default grid reach 0.8.
+_CENTRED_SCALE = 2.0
 
 
 class Start(NamedTuple):
@@ -88,6 +90,11 @@ class WeierstrassOptions:
         "rectangular",
         "what learnable learns: omega3 along its direction, or also the skew and omega1",
     )
+    origin: Literal["pole", "half_period"] = option(
+        "pole",
+        "pole: the corner of the grid is a pole of wp, as in the paper; half_period: the middle of "
+        "the grid is omega1 + omega3, where no pole is near and wp, wp' begin like w^2 and w",
+    )
     start: Literal["invariants", "square"] = option(
         "invariants", "the lattice at the start: that of g2, g3, or the square with its omega1"
     )
@@ -102,7 +109,7 @@ class WeierstrassOptions:
         None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
     )
     scale: float | None = option(
-        None, "factor inside tanh at the start; unset: 0.15 (dhvt 0.1)", above=0.0
+        None, "factor inside tanh at the start; unset: 0.15 (dhvt 0.1, half_period 2)", above=0.0
     )
     strength: float | None = option(
         None, "beta_pos at the start; unset: 0.8, or 1 if it is not adaptive", above=0.0
@@ -126,6 +133,8 @@ class WeierstrassEncoding(AbstractEncoding):
     Symmetries that follow: with alpha 1 a patch and the one opposite through the middle have equal
     wp and opposite wp', so two features do not tell them apart; on rectangles the mirror image in
     u has conjugate wp and minus the conjugate of wp'. With alpha up to 1/2 wp alone is injective.
+    ``origin="half_period"`` has a point of symmetry in the middle of the grid, not a pole in its
+    corner: z = omega1 + omega3 + 2 (alpha_u (u - 1/2) omega1 + alpha_v (v - 1/2) omega3).
 
     ``authors`` evaluates on a fixed square lattice: its ``alpha_learn`` stretches z only.
     """
@@ -148,7 +157,7 @@ class WeierstrassEncoding(AbstractEncoding):
         self._is_authors = options.fidelity == "authors"
         self.alpha_u = _ALPHA[options.fidelity] if options.alpha_u is None else options.alpha_u
         self.alpha_v = self.alpha_u if options.alpha_v is None else options.alpha_v
-        refuse_poles(size.grid, self.alpha_u, self.alpha_v)
+        refuse_poles(*self.frame(size.grid))
         self.lattice_parameter, self.alpha_learn = None, None
         if options.fidelity == "corrected":
             self.lattice_parameter = LatticeParameter(
@@ -185,18 +194,18 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def points(self, grid: Grid) -> Tensor:
         """Where the patches lie in the complex plane, (height*width,), with gradients."""
-        grid = checked_grid(grid)
-        u, v = patch_centres(grid, self.working_dtype, self.device)
+        frame = self.frame(checked_grid(grid))
+        u, v = frame.centres(self.working_dtype, self.device)
         if self.lattice_parameter is not None:
             omegas = self.lattice_parameter.half_periods(self.device)
         else:
             omega1 = torch.tensor(self._omega1, dtype=self.working_dtype, device=self.device)
             omegas = HalfPeriods(omega1, torch.zeros_like(omega1), self._stretch())
-        return self.frame(grid).on(omegas, u, v)
+        return frame.on(omegas, u, v)
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
-        return Frame(grid, self.alpha_u, self.alpha_v)
+        return Frame(grid, self.alpha_u, self.alpha_v, self.options.origin == "half_period")
 
     def _stretch(self) -> Tensor:
         """omega3/i of the paper; the authors' factor of the rows."""
@@ -210,7 +219,7 @@ class WeierstrassEncoding(AbstractEncoding):
         grid = checked_grid(grid)
         if self.options.function == "powers":
             return self._powers(grid)
-        refuse_poles(grid, self.alpha_u, self.alpha_v)
+        refuse_poles(*self.frame(grid))
         parameter = self.lattice_parameter
         if parameter is None:
             z = self.points(grid)
@@ -263,6 +272,8 @@ def _begins(options: WeierstrassOptions) -> Start:
         raise EncodingOptionError("recipe is for fidelity='authors'")
     given = {name: getattr(options, name) for name in ("g2", "g3", "scale", "projection")}
     start = _STARTS[options.recipe or "vit"]
+    if options.origin == "half_period":
+        start = start._replace(scale=_CENTRED_SCALE)
     return start._replace(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -276,6 +287,7 @@ def _check(options: WeierstrassOptions, begins: Start) -> None:
     for name, value, needed in (
         ("function", options.function, "wp"),
         ("lattice", options.lattice, "rectangular"),
+        ("origin", options.origin, "pole"),
         ("start", options.start, "invariants"),
         ("backend", options.backend, "torch"),
         ("tau_min", options.tau_min, TAU_MIN),

@@ -17,7 +17,7 @@ from training.encodings import build_encoding  # noqa: E402
 from training.encodings.lattice_parameter import LatticeParameter  # noqa: E402
 from training.encodings.literal import LISTINGS, clamped_lattice_sum  # noqa: E402
 from verification.tests.encoding_cases import CEILINGS, error_in_eps, small  # noqa: E402
-from wefpe_core import Lattice, get_backend  # noqa: E402
+from wefpe_core import InputError, Lattice, get_backend  # noqa: E402
 
 REFERENCE = get_backend("mpmath", dps=25)
 FEATURES = CEILINGS["features"]["float32"]
@@ -25,25 +25,27 @@ LITERAL = CEILINGS["literal"]["float64"]
 GOLDEN_HALF_PERIOD = 2.62205755429212
 
 
-def exact_values(grid, lattice, alpha_u, alpha_v):
+def exact_values(grid, lattice, alpha_u, alpha_v, origin="pole"):
     """wp and wp' at the exact patch centres, by the reference."""
     height, width = grid
+    centred = origin == "half_period"
     omega1, omega3 = (mpmath.mpmathify(complex(w)) for w in (lattice.omega1, lattice.omega3))
     with mpmath.workdps(30):
         z = [
             2
             * (
-                mpmath.mpf(alpha_u) * (2 * j + 1) / (2 * width) * omega1
-                + mpmath.mpf(alpha_v) * (2 * i + 1) / (2 * height) * omega3
+                (mpmath.mpf(alpha_u) * (2 * j + 1 - centred * width) / (2 * width)) * omega1
+                + (mpmath.mpf(alpha_v) * (2 * i + 1 - centred * height) / (2 * height)) * omega3
             )
+            + centred * (omega1 + omega3)
             for i in range(height)
             for j in range(width)
         ]
     return REFERENCE.wp_and_prime(z, lattice)
 
 
-def exact_features(grid, lattice, alpha_u, alpha_v, scale):
-    wp, wp_prime = exact_values(grid, lattice, alpha_u, alpha_v)
+def exact_features(grid, lattice, alpha_u, alpha_v, scale, origin="pole"):
+    wp, wp_prime = exact_values(grid, lattice, alpha_u, alpha_v, origin)
     with mpmath.workdps(30):
         rows = [
             [float(mpmath.tanh(scale * x)) for x in (p.real, p.imag, dp.real, dp.imag)]
@@ -65,7 +67,15 @@ def test_features_equal_the_reference_to_float32(grid):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"lattice": "general"}, {"g3": 0.1}, {"g2": 1.0, "g3": 1.0}, {"alpha_u": 1.0}],
+    [
+        {},
+        {"lattice": "general"},
+        {"g3": 0.1},
+        {"g2": 1.0, "g3": 1.0},
+        {"alpha_u": 1.0},
+        {"origin": "half_period"},
+        {"origin": "half_period", "alpha_u": 0.8, "g3": 0.1},
+    ],
     ids=str,
 )
 def test_features_on_a_learned_lattice_equal_the_reference_there(options):
@@ -75,9 +85,23 @@ def test_features_on_a_learned_lattice_equal_the_reference_there(options):
             parameter.add_(0.2)
     scale = float(torch.nn.functional.softplus(encoding.alpha_raw.detach()))
     alpha = options.get("alpha_u", 0.5)
-    want = exact_features((6, 5), encoding.lattice(), alpha, alpha, scale)
+    origin = options.get("origin", "pole")
+    want = exact_features((6, 5), encoding.lattice(), alpha, alpha, scale, origin)
     got = encoding.float().features((6, 5))
     assert error_in_eps(got, want, torch.float32, np.abs(want).max(axis=0)) <= FEATURES
+
+
+def test_around_a_half_period_the_features_have_its_symmetry():
+    encoding = small("weierstrass", learnable=False, origin="half_period").double()
+    p_re, p_im, dp_re, dp_im = (x.reshape(5, 4) for x in encoding.values((5, 4)))
+    size = dp_re.abs().max()
+    # wp is even and wp' odd about omega1 + omega3, the middle of the grid.
+    for even in (p_re, p_im):
+        assert (even - even.flip(0, 1)).abs().max() < 1e-14 * size
+    for odd in (dp_re, dp_im):
+        assert (odd + odd.flip(0, 1)).abs().max() < 1e-14 * size
+    with pytest.raises(InputError, match="row 0, column 0"):
+        small("weierstrass", origin="half_period", grid=(2, 2), alpha_u=2.0)
 
 
 @pytest.mark.parametrize("name", ["weierstrass", "weierstrass_relative", "weierstrass_green"])
