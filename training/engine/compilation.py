@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
 from training.encodings.lattice_owners import lattice_owners, learns_lattice
 
 
-def compile_model(model: nn.Module, encoding: nn.Module) -> None:
-    """Compile in place.
+def compile_model(model: nn.Module) -> None:
+    """Compile a model with an encoding, in place.
 
     Preparing a lattice takes thousands of operations on single numbers. They gain nothing by being
     compiled, and torch's compiler did not finish their derivatives in nine minutes; so they
     stay outside, and the graph has a gap there.
     """
+    encoding: Any = model.encoding
     learned = [owner for owner in lattice_owners(encoding).values() if learns_lattice(owner)]
     for owner in learned:
         owner.values = torch.compiler.disable(owner.values)

@@ -92,7 +92,7 @@ class Trainer:
         optimizer = build_optimizer(groups, experiment.optimizer)
         self.average = moving_average(model, experiment.training.ema_decay)
         if experiment.training.compile:
-            compile_model(model, model.encoding)
+            compile_model(model)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.at = Position()
         self.epoch_sums, self.recent_sums = ScoreSums(accelerator), ScoreSums(accelerator)

@@ -245,7 +245,7 @@ def test_a_compiled_model_takes_the_steps_of_an_eager_one(encoding, overrides):
         torch.manual_seed(0)
         model = micro(encoding, *overrides)
         if compiled:
-            compile_model(model, model.encoding)
+            compile_model(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         losses[compiled] = []
         for _ in range(3):
