@@ -155,17 +155,17 @@ def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
 
 def fixed_wp(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_wp` on a lattice of numbers."""
-    return Values(*_fixed_wp(backend, *frame, lattice))
+    return Values(*_fixed_wp(backend, tuple(frame), lattice))
 
 
 def fixed_differences(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_differences` on a lattice of numbers."""
-    return Values(*_fixed_differences(backend, *frame, lattice))
+    return Values(*_fixed_differences(backend, tuple(frame), lattice))
 
 
 def fixed_green(backend: BackendName, frame: Frame, lattice: Lattice) -> Tensor:
     """`learned_green` on a lattice of numbers."""
-    return _fixed_green(backend, *frame, lattice)
+    return _fixed_green(backend, tuple(frame), lattice)
 
 
 def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -180,30 +180,20 @@ def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_constant
 def _fixed_wp(
-    backend: BackendName,
-    grid: Grid,
-    alpha_u: float,
-    alpha_v: float,
-    is_centred: bool,
-    lattice: Lattice,
+    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
-    frame = Frame(grid, alpha_u, alpha_v, is_centred)
+    frame = Frame(*fields)
     z = _argument(backend, frame.on(lattice, *frame.centres(torch.float64, _HOST)))
     return torch.stack(_values(_backend(backend).wp_and_prime(z, lattice)))
 
 
 @_constant
 def _fixed_differences(
-    backend: BackendName,
-    grid: Grid,
-    alpha_u: float,
-    alpha_v: float,
-    is_centred: bool,
-    lattice: Lattice,
+    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
-    frame = Frame(grid, alpha_u, alpha_v, is_centred)
+    frame = Frame(*fields)
     z = frame.on(lattice, *frame.centres(torch.float64, _HOST))
-    offsets, skip = grid_offsets(grid, _HOST), frame.coincident(_HOST)
+    offsets, skip = grid_offsets(frame.grid, _HOST), frame.coincident(_HOST)
     if backend == "torch":
         values = torch_differences(z, lattice, offsets.first, offsets.second, skip)
         return torch.stack(values)
@@ -217,14 +207,9 @@ def _fixed_differences(
 
 @_constant
 def _fixed_green(
-    backend: BackendName,
-    grid: Grid,
-    alpha_u: float,
-    alpha_v: float,
-    is_centred: bool,
-    lattice: Lattice,
+    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
-    frame = Frame(grid, alpha_u, alpha_v, is_centred)
+    frame = Frame(*fields)
     along, down, _ = frame.differences(torch.float64, _HOST)
     value = _backend(backend).green(_argument(backend, frame.on(lattice, along, down)), lattice)
     if isinstance(value, Tensor):
