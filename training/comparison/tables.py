@@ -72,20 +72,21 @@ def starred(row: Summary) -> str:
 
 def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
     """The table of a page."""
-    headings = ["encoding", "seeds", "test accuracy %", "deviation", f"minus {reference}"]
+    headings = ["encoding", "seeds", "test accuracy %", "deviation", "difference"]
     headings += ["bootstrap 95 %", "Student 95 %"]
     rows = (
         (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
         for row in summaries
     )
-    return f"{markdown_table(headings, rows)}\n\n{_LEGEND}\n"
+    return f"{markdown_table(headings, rows)}\n\n{_legend(f'`{reference}`')}\n"
 
 
 def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
     """The table of a terminal: narrower, and it breaks labels rather than cutting them."""
-    table = Table(caption=_LEGEND, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
+    caption = escape(_legend(reference))
+    table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     table.add_column("encoding", overflow="fold")
-    for heading in ("seeds", "test %", "deviation", f"minus {reference}", "Student 95 %"):
+    for heading in ("seeds", "test %", "deviation", "difference", "Student 95 %"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in summaries:
         table.add_row(*map(escape, (row.label, *_numbers(row), interval_text(row.student))))
@@ -96,6 +97,8 @@ def _numbers(row: Summary) -> tuple[str, ...]:
     return str(len(row.seeds)), points(row.mean), points(row.deviation), starred(row)
 
 
-_LEGEND = (
-    "Differences are paired by seed, in percentage points; * where Student's interval leaves out 0."
-)
+def _legend(reference: str) -> str:
+    return (
+        f"Differences from {reference} are paired by seed, in percentage points; * where Student's "
+        "interval leaves out 0."
+    )

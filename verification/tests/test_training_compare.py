@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 pytest.importorskip("accelerate")
@@ -16,7 +17,12 @@ from training.comparison import results
 from training.comparison.arms import control_arms, parse_arm, parse_arms
 from training.comparison.statistics import bootstrap_interval, student_interval, summarise
 from training.comparison.sweep import Sweep
-from training.comparison.tables import accuracies_of_csv, runs_csv, summary_markdown
+from training.comparison.tables import (
+    accuracies_of_csv,
+    runs_csv,
+    summary_markdown,
+    summary_table,
+)
 from training.configuration import change_config, load_config
 from training.configuration.encoding_rules import build_position_encoding
 from training.engine.errors import RunError
@@ -221,6 +227,20 @@ def test_published_tables_come_from_the_rows_alone(tmp_path, capsys):
     assert "| `none` | 2 | 30.00 |" in table
     assert "-5.00" in table
     assert (tmp_path / "scratch.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_long_names_leave_room_in_a_narrow_terminal():
+    long = "weierstrass:function=powers,features=2"
+    console = Console(width=80)
+    with console.capture() as shown:
+        table = summary_table(
+            summarise({long: {0: 0.3, 1: 0.4}, "none": {0: 0.2, 1: 0.1}}, long), long
+        )
+        console.print(table)
+    rows = shown.get().splitlines()
+    assert any(row.split()[:3] == ["none", "2", "15.00"] for row in rows)
+    assert long in shown.get().replace("\n", "")
+    assert "[-147.06, +107.06]" in shown.get()
 
 
 def test_rows_that_cannot_be_read_are_named(tmp_path, capsys):
