@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from backends import algebra, kernel
+from backends import algebra, kernel, torch_modular
 from backends.constants import (
     DOUBLE,
     SINGLE,
@@ -26,13 +26,7 @@ from backends.constants import (
     prepare_numbers,
 )
 from backends.pair import Pair
-from backends.torch_lattice import (
-    ModularValues,
-    invert_invariants,
-    modular_values,
-    prepare_tensors,
-    reduce_basis,
-)
+from backends.torch_lattice import prepare_tensors, reduce_basis
 from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, wider
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputError
@@ -83,30 +77,26 @@ class TorchBackend(AbstractBackend):
         return self._evaluate(kernel.green, z, lattice)[0]
 
     def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
-        return self._modular(lattice).invariants
-
-    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
-        return self._modular(lattice).roots
-
-    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
-        return self._modular(lattice).quasi_periods
-
-    def _modular(self, lattice: Lattice) -> ModularValues:
         check_lattice(lattice)
         if lattice.holds_tensors:
-            return modular_values(lattice)
-        known = _known_values(lattice)
+            return torch_modular.invariants(lattice)
+        return _host_tensors(_known_values(lattice).invariants)
 
-        def tensors(values: tuple[complex, ...]) -> Any:
-            return tuple(
-                torch.tensor(value, dtype=torch.complex128, device="cpu") for value in values
-            )
+    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+        check_lattice(lattice)
+        if lattice.holds_tensors:
+            return torch_modular.roots(lattice)
+        return _host_tensors(_known_values(lattice).roots)
 
-        return ModularValues(*map(tensors, known))
+    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+        check_lattice(lattice)
+        if lattice.holds_tensors:
+            return torch_modular.quasi_periods(lattice)
+        return _host_tensors(_known_values(lattice).quasi_periods)
 
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
         if isinstance(g2, Tensor) or isinstance(g3, Tensor):
-            return invert_invariants(g2, g3)
+            return torch_modular.invert_invariants(g2, g3)
         return Lattice.from_invariants(g2, g3)
 
     def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
@@ -129,8 +119,12 @@ class TorchBackend(AbstractBackend):
         device = pairs[0].re.device
         a, da, b, db = (Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs)
         check_lattice(lattice)
-        values = modular_values(lattice) if lattice.holds_tensors else _known_values(lattice)
-        g2 = as_pair(values.invariants[0], dtype, device)
+        invariants: tuple[Any, Any]
+        if lattice.holds_tensors:
+            invariants = torch_modular.invariants(lattice)
+        else:
+            invariants = _known_values(lattice).invariants
+        g2 = as_pair(invariants[0], dtype, device)
         with _no_autocast(device):
             sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2)
         p, dp = (as_complex(value) for value in sums)
@@ -175,14 +169,25 @@ def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
     return prepare_numbers(lattice, precision)
 
 
-def _known_values(lattice: Lattice) -> ModularValues:
-    """Invariants, roots and quasi-periods of a lattice of numbers, as Python numbers."""
+class _KnownValues(NamedTuple):
+    """Of a lattice of numbers, in the basis given."""
+
+    invariants: tuple[complex, complex]
+    roots: tuple[complex, complex, complex]
+    quasi_periods: tuple[complex, complex]
+
+
+def _known_values(lattice: Lattice) -> _KnownValues:
     known = lattice_constants(lattice)
-    return ModularValues(
+    return _KnownValues(
         invariants=(complex(known.g2), complex(known.g3)),
         roots=(complex(known.roots.e1), complex(known.roots.e2), complex(known.roots.e3)),
         quasi_periods=(complex(known.eta1), complex(known.eta3)),
     )
+
+
+def _host_tensors(values: tuple[complex, ...]) -> Any:
+    return tuple(torch.tensor(value, dtype=torch.complex128, device="cpu") for value in values)
 
 
 # What the decorator torch.compiler.assume_constant_result sets. Using the decorator would import

@@ -19,16 +19,13 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.pair import Pair, pair_exp, pair_sqrt, select
-from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype, wider
+from backends.pair import Pair, pair_exp, select
+from backends.torch_ops import TorchOps
 from wefpe_core.extended import PI
-from wefpe_core.lattice import Lattice
 
 # A step shrinks the squared length of the shorter vector at least fourfold until the basis is
 # reduced, so this many reduce every lattice with Im tau >= 10^-8.
 REDUCTION_STEPS = 14
-# The AGM converges quadratically; from any good pair of square roots this is past double.
-_AGM_STEPS = 10
 
 # Pi in the parts of each format; made at import, since a tracer cannot follow decimals.
 _PI = {precision.name: split_decimal(PI, precision) for precision in (SINGLE, DOUBLE)}
@@ -133,14 +130,8 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     """The kernel's constants for a lattice of tensors."""
     a = Pair(*(part.high for part in basis.period1))
     b = Pair(*(part.high for part in basis.period3))
-    tau, nome = _tau_and_nome(ops, basis, precision)
-    pi = _PI[precision.name]
-    pi_over_period = Pair(pi.high, 0.0) / a
-    # One correction each: rounding errors of tau and pi/a would reach every value.
-    zero = SplitReal(0.0, (), (0.0,), 0.0)
-    pi_over_period = pi_over_period + _quotient_error(
-        ops, pi_over_period, (pi, zero), basis.period1, precision
-    )
+    pi_over_period = pi_over_first_period(ops, basis, precision)
+    tau, nome = tau_and_nome(ops, basis, precision)
     values = series_constants(pi_over_period, tau, nome, math.pi, precision)
     area = a.re * b.im - a.im * b.re
     nothing = torch.zeros_like(area)
@@ -159,7 +150,15 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     )
 
 
-def _tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
+def pi_over_first_period(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> Pair:
+    """pi/a, corrected: its rounding error would reach every value."""
+    pi = _PI[precision.name]
+    quotient = Pair(pi.high, 0.0) / Pair(*(part.high for part in basis.period1))
+    zero = SplitReal(0.0, (), (0.0,), 0.0)
+    return quotient + _quotient_error(ops, quotient, (pi, zero), basis.period1, precision)
+
+
+def tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
     """tau = b/a and the nome exp(i pi tau).
 
     The exponential magnifies rounding errors of its argument, so those of the quotient and of
@@ -209,100 +208,3 @@ def _quotient_error(
         remainder(n[1], (q_re, a[1]), (q_im, a[0]), -1.0),
     )
     return rest / Pair(a[0].high, a[1].high)
-
-
-class ModularValues(NamedTuple):
-    """Complex tensors, or numbers, for the basis given."""
-
-    invariants: tuple[Any, Any]
-    roots: tuple[Any, Any, Any]
-    quasi_periods: tuple[Any, Any]
-
-
-def modular_values(lattice: Lattice) -> ModularValues:
-    """Invariants, roots and quasi-periods of a lattice of tensors, with gradients."""
-    dtype, device = _common(lattice.omega1, lattice.omega3)
-    ops, precision = TorchOps(dtype), PRECISIONS[dtype]
-    omega1, omega3 = (as_pair(w, dtype, device) for w in (lattice.omega1, lattice.omega3))
-    basis = reduce_basis(ops, omega1, omega3, precision)
-    (p, q), (r, s) = basis.matrix
-    constants = prepare_tensors(ops, basis, precision)
-    e1, e2, e3 = (constants.wp_scale * root for root in constants.roots)
-
-    def root_at(i: Tensor, j: Tensor) -> Tensor:
-        """e of the half-period i*w1 + j*w3 of the reduced basis; the parities decide."""
-        odd_i, odd_j = torch.remainder(i, 2.0), torch.remainder(j, 2.0)
-        both = odd_i * odd_j
-        return as_complex(e1.scale(odd_i - both) + e2.scale(both) + e3.scale(odd_j - both))
-
-    eta1, eta3 = constants.eta1, constants.eta3
-    # The matrix has determinant 1: omega1 = s w1 - q w3 and omega3 = p w3 - r w1.
-    return ModularValues(
-        invariants=(
-            as_complex(2.0 * (e1 * e1 + e2 * e2 + e3 * e3)),  # DLMF 23.3.6
-            as_complex(4.0 * e1 * e2 * e3),  # DLMF 23.3.7
-        ),
-        roots=(root_at(s, q), root_at(s + r, q + p), root_at(r, p)),
-        quasi_periods=(
-            as_complex(eta1.scale(s) - eta3.scale(q)),
-            as_complex(eta3.scale(p) - eta1.scale(r)),
-        ),
-    )
-
-
-def _common(*values: Any) -> tuple[torch.dtype, torch.device]:
-    """The dtype and device a set of tensors and numbers is computed in."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    return wider(*(real_dtype(tensor.dtype) for tensor in tensors)), tensors[0].device
-
-
-def invert_invariants(g2: Any, g3: Any) -> Lattice:
-    """Lattice of tensors with invariants `g2`, `g3`, with gradients; in its reduced basis.
-
-    Cardano's formula for the roots, two Newton steps, and the complex AGM for the periods.
-    """
-    dtype, device = _common(g2, g3)
-    ops = TorchOps(dtype)
-    g2_pair, g3_pair = as_pair(g2, dtype, device), as_pair(g3, dtype, device)
-    e1, e2, e3 = _cubic_roots(ops, g2_pair, g3_pair)
-    a, b, c = (pair_sqrt(ops, x) for x in (e1 - e3, e1 - e2, e2 - e3))
-    omega1 = (0.5 * math.pi) / _agm(ops, a, _nearer(ops, a, b))
-    omega3 = Pair(0.0, 0.5 * math.pi) / _agm(ops, a, _nearer(ops, a, c))
-    downward = omega1.re * omega3.im < omega1.im * omega3.re
-    omega3 = select(ops, downward, -omega3, omega3)
-    (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
-    return Lattice(
-        as_complex(omega1.scale(p) + omega3.scale(q)),
-        as_complex(omega1.scale(r) + omega3.scale(s)),
-    )
-
-
-def _cubic_roots(ops: TorchOps, g2: Pair, g3: Pair) -> list[Pair]:
-    """Roots of 4x^3 - g2 x - g3."""
-    half, third = 0.125 * g3, g2 * (1.0 / 12.0)
-    offset = _nearer(ops, half, pair_sqrt(ops, half * half - third * third * third))
-    cube = half + offset
-    modulus = torch.exp(torch.log(torch.hypot(cube.re, cube.im)) / 3.0)
-    angle = torch.atan2(cube.im, cube.re) / 3.0
-    roots = []
-    for k in range(3):
-        turned = angle + 2.0 * math.pi * k / 3.0
-        u = Pair(modulus * torch.cos(turned), modulus * torch.sin(turned))
-        root = u + third / u
-        for _ in range(2):
-            square = root * root
-            root = root - (4.0 * square * root - g2 * root - g3) / (12.0 * square - g2)
-        roots.append(root)
-    return roots
-
-
-def _nearer(ops: TorchOps, a: Pair, b: Pair) -> Pair:
-    """Whichever of b and -b is nearer to a."""
-    return select(ops, a.re * b.re + a.im * b.im >= 0.0, b, -b)
-
-
-def _agm(ops: TorchOps, a: Pair, b: Pair) -> Pair:
-    for _ in range(_AGM_STEPS):
-        mean = 0.5 * (a + b)
-        a, b = mean, _nearer(ops, mean, pair_sqrt(ops, a * b))
-    return a
