@@ -7,14 +7,32 @@ from typing import Literal
 from torch import nn
 
 Projection = Literal["linear", "mlp"]
+InitialBias = Literal["uniform", "zero"]
 
 MLP_DROPOUT = 0.05  # of the published script for ViT
 
 
 def projection(
-    kind: Projection, features: int, dim: int, dropout: float = MLP_DROPOUT
+    kind: Projection,
+    features: int,
+    dim: int,
+    dropout: float = MLP_DROPOUT,
+    initial_bias: InitialBias = "uniform",
 ) -> nn.Sequential:
-    """The paper's projections: linear and LayerNorm, or a hidden layer of half the width."""
+    """The paper's projections: linear and LayerNorm, or a hidden layer of half the width.
+
+    A bias is shared by all patches, and LayerNorm turns its share of the table into a share that
+    does not depend on the place. `uniform` is what torch gives a linear layer.
+    """
+    layers = _projection(kind, features, dim, dropout)
+    if initial_bias == "zero":
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.zeros_(layer.bias)
+    return layers
+
+
+def _projection(kind: Projection, features: int, dim: int, dropout: float) -> nn.Sequential:
     if kind == "linear":
         return nn.Sequential(nn.Linear(features, dim), nn.LayerNorm(dim))
     hidden = max(dim // 2, 1)

@@ -31,7 +31,7 @@ from training.encodings.literal import (
     listing_half_period,
 )
 from training.encodings.options import option
-from training.encodings.projection import MLP_DROPOUT, Projection, projection
+from training.encodings.projection import MLP_DROPOUT, InitialBias, Projection, projection
 from wefpe_core import Lattice
 
 Fidelity = Literal["corrected", "paper", "authors"]
@@ -117,6 +117,11 @@ class WeierstrassOptions:
     projection: Projection | None = option(
         None, "from the features to dim, ending in LayerNorm; unset: linear (dhvt mlp)"
     )
+    initial_bias: InitialBias = option(
+        "uniform",
+        "biases of the projection at the start: as torch makes them, which then are most of the "
+        "table, or 0, so that all of it depends on the place",
+    )
     class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
     backend: BackendName = option("torch", BACKEND_MEANING)
 
@@ -178,7 +183,9 @@ class WeierstrassEncoding(AbstractEncoding):
         self.beta_pos = None
         if options.adaptive_strength:
             self.beta_pos = nn.Parameter(torch.full((1,), strength))
-        self.projection = projection(begins.projection, options.features, size.dim, begins.dropout)
+        self.projection = projection(
+            begins.projection, options.features, size.dim, begins.dropout, options.initial_bias
+        )
         self.class_encoding = (
             nn.Parameter(_CLASS_STD * torch.randn(1, size.dim)) if options.class_token else None
         )

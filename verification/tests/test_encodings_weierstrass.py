@@ -478,3 +478,26 @@ def test_the_authors_decay_protocol_gives_the_figure_of_the_paper():
         centres = [(edges[b] + edges[b + 1]) / 2 for b in bins]
         correlations.append(np.corrcoef(centres, means)[0, 1])
     assert abs(np.mean(correlations) + 0.974) < 0.015
+
+
+def test_without_initial_bias_the_table_depends_on_the_place():
+    def shares(**options):
+        torch.manual_seed(0)
+        encoding = build_encoding(
+            "weierstrass", dim=64, depth=4, num_heads=4, grid=(8, 8), **options
+        )
+        table = encoding.additive((8, 8)).detach()
+        return (table - table.mean(0)).square().mean() / table.square().mean()
+
+    assert shares() < 0.2
+    assert shares(initial_bias="zero") > 0.6
+    # Its weights are those of the same seed: only the biases differ.
+    torch.manual_seed(0)
+    plain = build_encoding("weierstrass", dim=64, depth=4, num_heads=4, grid=(8, 8))
+    torch.manual_seed(0)
+    zero = build_encoding(
+        "weierstrass", dim=64, depth=4, num_heads=4, grid=(8, 8), initial_bias="zero"
+    )
+    other = dict(zero.named_parameters())
+    differ = {name for name, value in plain.named_parameters() if not value.equal(other[name])}
+    assert differ == {"projection.0.bias"}
