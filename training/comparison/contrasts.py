@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from training.comparison.statistics import Accuracies, Summary, summarise
-from training.comparison.tables import interval_text, starred
+from training.comparison.statistics import Accuracies, Interval, Summary, summarise
+from training.comparison.tables import interval_text, points
 from training.markdown import markdown_table
 from wefpe_core.errors import InputError
 
@@ -70,15 +70,24 @@ def read_contrasts(path: Path) -> dict[str, list[Contrast]]:
 
 def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accuracies]) -> str:
     """A row for each; with a column for the paper if any has a number of it."""
-    headings = ["question", "difference", "seeds", "points", "Student 95 %"]
+    headings = ["question", "difference", "seeds", "points", "Student 95 %", "so"]
     has_paper = any(contrast.paper is not None for contrast in contrasts)
     headings += ["in the paper"] if has_paper else []
     lines = []
     for contrast in contrasts:
         found = contrast.summary(parts)
         cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
-        cells += [starred(found), interval_text(found.student)]
+        cells += [points(found.difference, signed=True), interval_text(found.student)]
+        cells.append(_verdict(found.student))
         if has_paper:
             cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
         lines.append(cells)
     return markdown_table(headings, lines) + "\n"
+
+
+def _verdict(interval: Interval | None) -> str:
+    if interval is None:
+        return "too few seeds"
+    if not interval.excludes_zero:
+        return "not shown"
+    return "better" if interval.low > 0.0 else "worse"

@@ -35,7 +35,7 @@ def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str
     left.set_ylim(len(summaries) - 0.4, -0.6)  # the first on top, and room for its marks
     left.set(title="test accuracy %, each seed and the mean")
     right.axvline(0.0, color="0.4", linewidth=1)
-    right.set(title=f"minus {reference}, paired, 95 % (Student)")
+    right.set(title=f"minus {reference},\npaired, 95 % (Student)")
     for panel in (left, right):
         panel.grid(axis="x")
     return figure

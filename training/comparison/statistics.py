@@ -1,8 +1,9 @@
 """Paired statistics of a few seeds.
 
-Runs of two encodings with the same seed share data order, augmentation and the weights of the
-model, so their difference varies less than either accuracy. With five seeds no interval is exact:
-the bootstrap's is too narrow, Student's rests on normality; both are given.
+Runs of two encodings with the same seed share the images they train on, their order and
+augmentation, and the weights of the model at the start, so what the seed draws counts for neither.
+With five seeds no interval is exact: the bootstrap's is too narrow, Student's rests on normality;
+both are given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 
 _RESAMPLES = 10_000
 _COVERAGE = 0.95
+_FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
         shared = [seed for seed in found if seed in base]
         differences = np.array([found[seed] - base[seed] for seed in shared])
         is_compared = label != reference and len(shared) > 0
-        has_spread = is_compared and len(shared) > 1
+        has_spread = is_compared and len(shared) >= _FEWEST
         summaries.append(
             Summary(
                 label,
