@@ -26,10 +26,14 @@ def projection(
     """
     layers = _projection(kind, features, dim, dropout)
     if initial_bias == "zero":
-        for layer in layers:
-            if isinstance(layer, nn.Linear):
-                nn.init.zeros_(layer.bias)
+        _zero_biases(layers)
     return layers
+
+
+def _zero_biases(layers: nn.Sequential) -> None:
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
 
 
 def _projection(kind: Projection, features: int, dim: int, dropout: float) -> nn.Sequential:
@@ -65,5 +69,5 @@ def deep_projection(
     for layer in layers:
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight, gain=gain)
-            nn.init.zeros_(layer.bias)
+    _zero_biases(layers)
     return layers

@@ -120,7 +120,7 @@ class WeierstrassOptions:
     initial_bias: InitialBias = option(
         "uniform",
         "biases of the projection at the start: as torch makes them, which then are most of the "
-        "table, or 0, so that all of it depends on the place",
+        "table, or 0, so that most of it depends on the place",
     )
     class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
     backend: BackendName = option("torch", BACKEND_MEANING)
