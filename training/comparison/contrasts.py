@@ -8,6 +8,7 @@
     of = "weierstrass"
     minus = "learned"
     paper = 7.32        # percentage points, if a paper prints a number for it
+    without = [0]       # seeds that are left out, if any
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Contrast(BaseModel):
     of: str
     minus: str
     paper: float | None = None
+    without: tuple[int, ...] = ()
 
     def summary(self, parts: Mapping[str, Accuracies]) -> Summary:
         if self.part not in parts:
@@ -47,7 +49,7 @@ class Contrast(BaseModel):
                 )
         shared = accuracies[self.of].keys() & accuracies[self.minus].keys()
         pair = {
-            label: {seed: accuracies[label][seed] for seed in sorted(shared)}
+            label: {seed: accuracies[label][seed] for seed in sorted(shared - set(self.without))}
             for label in (self.minus, self.of)
         }
         return summarise(pair, self.minus)[1]

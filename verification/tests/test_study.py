@@ -158,6 +158,13 @@ def test_a_contrast_is_paired_over_the_seeds_both_have(tmp_path):
     )
 
 
+def test_a_contrast_can_leave_out_seeds(tmp_path):
+    study = study_in(tmp_path, CONTRAST + 'minus = "learned"\nwithout = [0]\n')
+    results.write_results(study, study)
+    row = (study / "main.md").read_text().splitlines()[2]
+    assert row == "| Does it matter? | `none` − `learned` | 2 | -3.50 |  | too few seeds |"
+
+
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
