@@ -26,6 +26,7 @@ from training.analyses.surface import surface_analysis
 from training.comparison.arms import parse_arm
 from training.configuration import Experiment, change_config, load_config
 from training.encodings.grid import Grid
+from training.engine.finished_run import check_validation
 from training.engine.run_folder import write_whole
 from training.engine.runs import run
 from wefpe_core.errors import InputError
@@ -101,10 +102,7 @@ def _check_run(path: Path, experiment: Experiment) -> None:
     """Refuse now what some analysis would refuse at the end."""
     if experiment.model.name.startswith("dhvt"):
         raise InputError(f"{path} is a DHVT, whose attention cannot be rolled out; leave it out")
-    if not experiment.data.validation:
-        raise InputError(
-            f"{path} held out no validation images to try other sizes on; leave it out"
-        )
+    check_validation(path, experiment)  # other sizes are tried on those images
 
 
 def short_experiments(subjects: Sequence[Subject]) -> list[Experiment]:

@@ -13,8 +13,7 @@ from training.analyses.run_groups import check_runs, labels_of, runs_text
 from training.configuration import Experiment
 from training.data.image_sizes import ImageSize, grid_of_size, height_and_width, size_text
 from training.encodings.resampling import Resampling, resampling_of
-from training.engine.errors import RunError
-from training.engine.finished_run import FinishedRun, open_finished_run
+from training.engine.finished_run import FinishedRun, check_validation, open_finished_run
 from training.engine.metrics import Scores
 from training.engine.reevaluation import Split, evaluate_opened
 from training.figure_style import curve_style, figure_settings, new_figure
@@ -79,9 +78,8 @@ def resolution_analysis(
         raise InputError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}")
     labels = labels_of(configs)
     if split == "validation":
-        without = [path for path, config in configs.items() if not config.data.validation]
-        if without:
-            raise RunError(f"{without[0]} held out no validation images (data.validation=0)")
+        for path, config in configs.items():
+            check_validation(path, config)
     methods = get_args(Resampling) if methods is None else tuple(methods)
     unknown = [method for method in methods if method not in get_args(Resampling)]
     if unknown:

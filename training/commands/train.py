@@ -53,7 +53,7 @@ def train(
         return 0 if configs else 2
     experiment = load_config(config, overrides or ())
     if show:
-        console.print(dump_toml(experiment), highlight=False, markup=False)
+        print(dump_toml(experiment), end="")  # by rich long lines would be wrapped
         return 0
     from training.engine.runs import run
 

@@ -87,15 +87,21 @@ class Sweep:
         console.print(f"{len(self.planned)} runs, {done} finished already", highlight=False)
         with ThreadPoolExecutor(jobs) as pool:
             running = {pool.submit(_train_apart, each, jobs): each for each in waiting}
-            for future in as_completed(running):
-                done += 1
-                each, problem = running[future], future.result()
-                if problem is None:
-                    result = each.folder.read_result() or {}
-                    text = f"test accuracy {result['test_accuracy']:.2%}"
-                else:
-                    text = f"FAILED: {problem}"
-                console.print(f"{done}/{len(self.planned)} {each.title}: {text}", highlight=False)
+            try:
+                for future in as_completed(running):
+                    done += 1
+                    each, problem = running[future], future.result()
+                    if problem is None:
+                        result = each.folder.read_result() or {}
+                        text = f"test accuracy {result['test_accuracy']:.2%}"
+                    else:
+                        text = f"FAILED: {problem}"
+                    console.print(
+                        f"{done}/{len(self.planned)} {each.title}: {text}", highlight=False
+                    )
+            except BaseException:  # Ctrl-C, which the runs under way hear too: begin no others
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def write_tables(self) -> list[Summary]:
         """Write CSV, Markdown and picture of the finished runs."""
@@ -114,6 +120,13 @@ class Sweep:
         write_whole(self.path / "comparison.md", summary_markdown(summaries, self.reference))
         draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
         return summaries
+
+
+def _outcome(planned: Planned, problem: str | None) -> str:
+    if problem is not None:
+        return f"{planned.title}: FAILED: {problem}"
+    result = planned.folder.read_result() or {}
+    return f"{planned.title}: test accuracy {result['test_accuracy']:.2%}"
 
 
 def _train_apart(planned: Planned, jobs: int) -> str | None:

@@ -10,7 +10,7 @@ from training.configuration.schema import PositionEncoding
 
 Path = tuple[str, ...]
 
-_ENCODING, _NAME, _OPTIONS = "position_encoding", "name", "options"
+_ENCODING, _NAME = "position_encoding", "name"
 
 
 class Layers:
@@ -23,14 +23,14 @@ class Layers:
     def add(self, layer: Mapping[str, Any], source: str) -> None:
         """Lay a table on top: its values win, its tables are merged key by key.
 
-        A layer that names another position encoding starts with no options: those below belong
-        to the encoding that was there before.
+        A layer that names another position encoding starts from that one's defaults: all that was
+        said below about an encoding belongs to the one that was there before.
         """
         place = layer.get(_ENCODING)
         if isinstance(place, Mapping) and _NAME in place:
             below = self.table.get(_ENCODING)
             if isinstance(below, dict) and place[_NAME] != below.get(_NAME, _DEFAULT_ENCODING):
-                below.pop(_OPTIONS, None)
+                below.clear()
         self._lay(self.table, layer, source, ())
 
     def _lay(self, table: dict[str, Any], layer: Mapping[str, Any], source: str, at: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from training.data.errors import DataError, DataNotFoundError
 from training.data.files import SUFFIXES, FileSource
 from training.data.image_sizes import ImageSize
-from training.data.sources import ImageSource, OpenedData
+from training.data.sources import OpenedData
 
 Listing = list[tuple[Path, int]]
 
@@ -35,12 +35,9 @@ def open_class_folders(path: Path, *, image_size: ImageSize | None = None) -> Op
     _check_every_class(train, names, path / "train")
     validation = _class_listing(path / "val", names) if (path / "val").is_dir() else []
     source = _source(train + validation, names, f"images of {path}", image_size)
-
-    def open_test() -> ImageSource:
-        test = _class_listing(path / "test", names)
-        return _source(test, names, f"test images of {path}", image_size)
-
-    return OpenedData(source, len(validation), open_test)
+    listed = _class_listing(path / "test", names)
+    test = _source(listed, names, f"test images of {path}", image_size)
+    return OpenedData(source.loaded(), len(validation), test.loaded)
 
 
 def _class_listing(folder: Path, names: tuple[str, ...]) -> Listing:
@@ -102,15 +99,13 @@ def open_vtab(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
     known = train + validation
     if (path / _BOTH).is_file() and sorted(_read_list(path, _BOTH)) != sorted(known):
         raise DataError(f"{path / _BOTH} is not {_TRAIN} and {_VALIDATION} together")
-    names = _vtab_names(path, max(label for _, label in known) + 1)
+    listed = _read_list(path, _TEST)
+    _check_disjoint(known, listed, path, f"{_TRAIN} or {_VALIDATION}", _TEST)
+    # A thousand images need not show every class.
+    names = _vtab_names(path, max(label for _, label in known + listed) + 1)
     source = _source(known, names, f"images of {path}", image_size)
-
-    def open_test() -> ImageSource:
-        test = _read_list(path, _TEST)
-        _check_disjoint(known, test, path, f"{_TRAIN} or {_VALIDATION}", _TEST)
-        return _source(test, names, f"test images of {path}", image_size)
-
-    return OpenedData(source, len(validation), open_test)
+    test = _source(listed, names, f"test images of {path}", image_size)
+    return OpenedData(source.loaded(), len(validation), test.loaded)
 
 
 def _read_list(path: Path, name: str) -> Listing:
@@ -164,7 +159,11 @@ def _check_folder(path: Path) -> None:
 
 def _source(
     listing: Listing, names: tuple[str, ...], description: str, image_size: ImageSize | None
-) -> ImageSource:
+) -> FileSource:
+    """The listed images, all of them there and every label with a name; none is decoded yet.
+
+    So a mistake about the test images is found before the training, and they stay unread.
+    """
     paths, labels = [path for path, _ in listing], [label for _, label in listing]
     return FileSource(
         paths,
@@ -172,4 +171,4 @@ def _source(
         names,
         description,
         image_size=image_size,
-    ).loaded()
+    )

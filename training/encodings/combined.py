@@ -82,11 +82,6 @@ class CombinedEncoding(AbstractEncoding):
             for name in part.no_weight_decay()
         }
 
-    def drop_tables(self) -> None:
-        super().drop_tables()
-        for part in self._each():
-            part.drop_tables()
-
     @contextmanager
     def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
         """As in `AbstractEncoding`; parts may use the same keys, so each has tables of its own."""

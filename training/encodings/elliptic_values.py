@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from training.encodings.errors import EncodingOptionError
-from training.encodings.grid import Grid, coincident_offsets, grid_offsets, patch_centres
+from training.encodings.grid import (
+    Grid,
+    Offsets,
+    coincident_offsets,
+    grid_offsets,
+    patch_centres,
+)
 from training.encodings.lattice_parameter import HalfPeriods, Learned
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
@@ -76,15 +82,14 @@ class Frame(NamedTuple):
         """
         height, width = self.grid
         offsets = grid_offsets(self.grid, device)
-        skip = self.coincident(device)
+        skip = self.coincident(offsets)
         along = torch.where(skip, 0.5 / self.alpha_u, offsets.dx.to(dtype) / width)
         down = torch.where(skip, 0.5 / self.alpha_v, offsets.dy.to(dtype) / height)
         return along, down, skip
 
-    def coincident(self, device: torch.device) -> Tensor:
-        """Which of the displacements are 0 or whole periods."""
-        offsets = coincident_offsets(self.grid, self.alpha_u, self.alpha_v)
-        return torch.tensor(offsets, device=device)
+    def coincident(self, offsets: Offsets) -> Tensor:
+        """Which of the displacements of the grid are 0 or whole periods."""
+        return coincident_offsets(offsets, self.grid, self.alpha_u, self.alpha_v)
 
 
 def learned_part(
@@ -112,8 +117,8 @@ def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
 def learned_differences(frame: Frame, omegas: HalfPeriods) -> Values:
     """wp and wp' at the displacements of the grid; 0 where those are periods."""
     u, v = frame.centres(omegas.omega1.dtype, omegas.omega1.device)
-    offsets, skip = grid_offsets(frame.grid, u.device), frame.coincident(u.device)
-    z = frame.on(omegas, u, v)
+    offsets = grid_offsets(frame.grid, u.device)
+    z, skip = frame.on(omegas, u, v), frame.coincident(offsets)
     return torch_differences(z, omegas.lattice(), offsets.first, offsets.second, skip)
 
 
@@ -193,7 +198,8 @@ def _fixed_differences(
 ) -> Tensor:
     frame = Frame(*fields)
     z = frame.on(lattice, *frame.centres(torch.float64, _HOST))
-    offsets, skip = grid_offsets(frame.grid, _HOST), frame.coincident(_HOST)
+    offsets = grid_offsets(frame.grid, _HOST)
+    skip = frame.coincident(offsets)
     if backend == "torch":
         values = torch_differences(z, lattice, offsets.first, offsets.second, skip)
         return torch.stack(values)

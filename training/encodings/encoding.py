@@ -126,7 +126,9 @@ class AbstractEncoding(nn.Module):
 
     def drop_tables(self) -> None:
         """Forget every table; needed only after writing to ``parameter.data``."""
-        self._tables.clear()
+        for module in self.modules():  # an encoding may be made of others
+            if isinstance(module, AbstractEncoding):
+                module._tables.clear()
 
     def train(self, mode: bool = True) -> AbstractEncoding:
         if hasattr(self, "_tables"):

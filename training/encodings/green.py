@@ -97,7 +97,7 @@ class GreenEncoding(LatticeBias):
         return self._with_diagonal(values, values.new_tensor(area), grid)
 
     def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
-        skip = self.frame(grid).coincident(values.device)
+        skip = self.frame(grid).coincident(self.offsets(grid))
         if self.options.diagonal == "nearest":
             others = torch.where(skip, -math.inf, values).amax()
             # A grid of one patch has no other; its only bias is a constant anyway.

@@ -104,9 +104,16 @@ def refuse_poles(grid: Grid, alpha_u: float, alpha_v: float, is_centred: bool = 
         )
 
 
-def coincident_offsets(grid: Grid, alpha_u: float, alpha_v: float) -> list[bool]:
-    """Which of the displacements of `grid_offsets` are 0 or whole periods."""
+def coincident_offsets(offsets: Offsets, grid: Grid, alpha_u: float, alpha_v: float) -> Tensor:
+    """Which of the displacements are 0 or whole periods.
+
+    Those are few, so they are compared with on the device; nothing is copied to it.
+    """
     height, width = grid
-    across = [is_integer(alpha_u * dx / width) for dx in range(1 - width, width)]
-    down = [is_integer(alpha_v * dy / height) for dy in range(1 - height, height)]
-    return [row and column for row in down for column in across]
+    return _is_whole(offsets.dx, width, alpha_u) & _is_whole(offsets.dy, height, alpha_v)
+
+
+def _is_whole(steps: Tensor, count: int, alpha: float) -> Tensor:
+    """Whether so many of `count` steps are whole periods, of which alpha lie on the grid."""
+    whole = [k for k in range(1 - count, count) if is_integer(alpha * k / count)]
+    return torch.stack([steps == k for k in whole]).any(0)

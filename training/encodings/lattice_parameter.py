@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
 from torch import Tensor, nn
 
-from training.encodings.precision import working_dtype
+from training.encodings.precision import scalar, working_dtype
 from wefpe_core import Lattice
 from wefpe_core.errors import LatticeError
 
@@ -86,10 +86,10 @@ class LatticeParameter(nn.Module):
     def half_periods(self, device: torch.device) -> HalfPeriods:
         """The present half-periods in the working dtype of the device."""
         dtype = working_dtype(device)
-        omega1 = torch.tensor(self.start.omega1.real, dtype=dtype, device=device)
-        x = torch.tensor(self.start.tau.real, dtype=dtype, device=device)
+        omega1 = scalar(self.start.omega1.real, dtype, device)
+        x = scalar(self.start.tau.real, dtype, device)
         if self.alpha_learn is None:
-            y = torch.tensor(self.start.tau.imag, dtype=dtype, device=device)
+            y = scalar(self.start.tau.imag, dtype, device)
             return HalfPeriods(omega1, omega1 * x, omega1 * y)
         low, high = self.bounds
         alpha = self.alpha_learn.to(dtype)

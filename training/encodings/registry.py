@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from training.encodings.combined import CombinedEncoding
 from training.encodings.encoding import AbstractEncoding, EncodingSize, Kind
@@ -110,7 +110,18 @@ def token_options(name: str, n_prefix: int) -> dict[str, Any]:
     hints = get_type_hints(_find(name).options_class)
     if "prefix_tokens" in hints:
         return {"prefix_tokens": n_prefix}
-    return {"class_token": n_prefix > 0} if hints.get("class_token") is bool else {}
+    if hints.get("class_token") is bool:
+        return {"class_token": n_prefix > 0}
+    if n_prefix == 0 and "zero" in _choices(hints.get("class_token")):
+        return {"class_token": "zero"}
+    return {}
+
+
+def _choices(hint: Any) -> list[Any]:
+    """What a literal type, alone or in a union, allows."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [choice for part in get_args(hint) for choice in _choices(part)]
 
 
 def _find(name: str) -> type[AbstractEncoding]:

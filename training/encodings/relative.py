@@ -119,4 +119,4 @@ class RelativeEncoding(LatticeBias):
         """(layers, heads, displacements)"""
         bias = torch.einsum("lhf,nf->lhn", self.weight, self.features(grid))
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
-        return torch.where(self.frame(grid).coincident(self.device), instead, bias)
+        return torch.where(self.frame(grid).coincident(self.offsets(grid)), instead, bias)

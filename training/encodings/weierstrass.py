@@ -31,6 +31,7 @@ from training.encodings.literal import (
     listing_half_period,
 )
 from training.encodings.options import option
+from training.encodings.precision import scalar
 from training.encodings.projection import MLP_DROPOUT, InitialBias, Projection, projection
 from wefpe_core import Lattice
 
@@ -206,7 +207,7 @@ class WeierstrassEncoding(AbstractEncoding):
         if self.lattice_parameter is not None:
             omegas = self.lattice_parameter.half_periods(self.device)
         else:
-            omega1 = torch.tensor(self._omega1, dtype=self.working_dtype, device=self.device)
+            omega1 = scalar(self._omega1, self.working_dtype, self.device)
             omegas = HalfPeriods(omega1, torch.zeros_like(omega1), self._stretch())
         return frame.on(omegas, u, v)
 
@@ -216,8 +217,10 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def _stretch(self) -> Tensor:
         """omega3/i of the paper; the authors' factor of the rows."""
-        start = torch.tensor(self._alpha_start, dtype=self.working_dtype, device=self.device)
-        alpha = start if self.alpha_learn is None else self.alpha_learn.to(self.working_dtype)
+        if self.alpha_learn is None:
+            alpha = scalar(self._alpha_start, self.working_dtype, self.device)
+        else:
+            alpha = self.alpha_learn.to(self.working_dtype)
         height = F.softplus(alpha)
         return height.clamp(*_AUTHORS_STRETCHES) if self._is_authors else height
 

@@ -94,13 +94,13 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file(_storable(tensors), path)
+    save_file(storable(tensors), path)
     # safetensors keeps others from reading; who may, the folder says.
     path.chmod(path.parent.stat().st_mode & 0o666)
     _flush(path)
 
 
-def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Packed copies: safetensors refuses tensors that share memory or have gaps."""
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -15,10 +15,15 @@ def compile_model(model: nn.Module) -> None:
 
     Preparing a lattice takes thousands of operations on single numbers. They gain nothing by being
     compiled, and torch's compiler did not finish their derivatives in nine minutes; so they
-    stay outside, and the graph has a gap there.
+    stay outside, and the graph has a gap there. (The Fourier-like series has a lattice too, but
+    evaluates no elliptic function on it: its owner has no ``values``.)
     """
     encoding: Any = model.encoding
-    learned = [owner for owner in lattice_owners(encoding).values() if learns_lattice(owner)]
-    for owner in learned:
+    gaps = [
+        owner
+        for owner in lattice_owners(encoding).values()
+        if learns_lattice(owner) and hasattr(owner, "values")
+    ]
+    for owner in gaps:
         owner.values = torch.compiler.disable(owner.values)
-    model.compile(fullgraph=not learned)
+    model.compile(fullgraph=not gaps)

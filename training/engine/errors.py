@@ -9,8 +9,8 @@ class RunError(WefpeError, RuntimeError):
     """A run cannot be started, resumed or finished as asked."""
 
 
-class NonFiniteLossError(RunError):
-    """The loss became infinite or not a number."""
+class NonFiniteError(RunError):
+    """The loss or a weight became infinite or not a number."""
 
 
 class DamagedCheckpointError(RunError):

@@ -57,6 +57,17 @@ def config_of_finished_run(path: Path) -> Experiment:
     return experiment
 
 
+def check_validation(path: Path, experiment: Experiment) -> None:
+    """`RunError` unless a run held out validation images and left them out of its training."""
+    if not experiment.data.validation:
+        raise RunError(f"{path} held out no validation images (data.validation=0)")
+    if experiment.selection.retrain_on_all:
+        raise RunError(
+            f"{path} was trained on its validation images in the end "
+            "(selection.retrain_on_all=true); the test images are left: --split test"
+        )
+
+
 def open_finished_run(path: Path) -> FinishedRun:
     """The run in a folder, in eval mode on the CPU."""
     experiment, folder = config_of_finished_run(path), RunFolder(path)

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
+from training.configuration import Experiment, change_config
 from training.data.image_sizes import ImageSize, grid_of_size
 from training.encodings.resampling import Resampling, resampling_of, set_resampling
-from training.engine.errors import RunError
 from training.engine.evaluation import evaluate
-from training.engine.finished_run import FinishedRun, open_finished_run
+from training.engine.finished_run import FinishedRun, check_validation, open_finished_run
 from training.engine.metrics import Scores
 from training.engine.run_folder import append_line
 from training.engine.runs import build_accelerator
@@ -50,10 +52,13 @@ def evaluate_opened(
     if image_size is not None:
         grid_of_size(image_size, run.model.patch_embed.patch_size)
     splits = run.splits_at(image_size)
-    source = splits.open_test() if split == "test" else splits.validation
-    if source is None:
-        raise RunError(f"{run.folder.path} held out no validation images (data.validation=0)")
-    accelerator = build_accelerator(run.experiment)
+    if split == "test":
+        source = splits.open_test()
+    else:
+        check_validation(run.folder.path, run.experiment)
+        assert splits.validation is not None
+        source = splits.validation
+    accelerator = build_accelerator(_able(run.experiment))
     model = run.model.to(accelerator.device)
     usual = resampling_of(model.encoding)
     if resampling is not None:
@@ -68,3 +73,10 @@ def evaluate_opened(
     row |= {} if resampling is None else {"resampling": resampling}
     append_line(run.folder.evaluations, row | {"images": scores.images})
     return scores
+
+
+def _able(experiment: Experiment) -> Experiment:
+    """The experiment as this machine can evaluate it: half precision needs a GPU."""
+    if experiment.training.precision == "fp16" and not torch.cuda.is_available():
+        return change_config(experiment, ["training.precision=no"])
+    return experiment

@@ -50,6 +50,10 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
     for name, part in trainings.items():
         lines += [f"## {name}", ""] if name else []
         lines += _training(part, folder)
+    loaded = [part.pretrained for part in trainings.values() if part.pretrained.exists()]
+    if loaded:
+        text = loaded[-1].read_text(encoding="utf-8").rstrip()
+        lines += ["## Pre-trained weights", "", "```", text, "```", ""]
     logs = ", ".join(f"`{_inside(part.log, folder)}`" for part in trainings.values())
     lines += [f"Effective config: `{folder.config.name}`; every step: {logs}.", ""]
     write_whole(folder.report, "\n".join(lines))

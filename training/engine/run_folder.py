@@ -1,7 +1,7 @@
 """The folder of a run: what it holds, and the rule that nothing in it is overwritten.
 
-``config.toml`` (the effective config), ``log.jsonl`` (appended), ``checkpoints/``,
-``best.safetensors`` (so far), ``weights.safetensors`` (selected, at the end),
+``config.toml`` (the effective config), ``pretrained.txt`` (what was loaded of a file of weights),
+``log.jsonl`` (appended), ``checkpoints/``, ``weights.safetensors`` (selected, at the end),
 ``evaluations.jsonl`` (appended), ``result.json`` (written once), ``tensorboard/``, and for people
 ``curves.png`` and ``report.md``.
 """
@@ -11,13 +11,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from training.engine.errors import RunError
 
 # The parts of a run that searches for the number of epochs before its last training.
 SEARCH, FINAL = "search", "final"
+_LOCK = ".lock"
 
 
 class RunFolder:
@@ -26,9 +30,9 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.toml"
+        self.pretrained = path / "pretrained.txt"
         self.log = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.best = path / "best.safetensors"
         self.weights = path / "weights.safetensors"
         self.evaluations = path / "evaluations.jsonl"
         self.result = path / "result.json"
@@ -39,6 +43,25 @@ class RunFolder:
     def part(self, name: str) -> RunFolder:
         """A run within this one, such as the search for the number of epochs before the last."""
         return RunFolder(self.path / name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out; `RunError` if one is at work here."""
+        try:
+            with FileLock(self.path / _LOCK, timeout=0):
+                yield
+        except Timeout as error:
+            raise RunError(f"{self.path} is being trained by another process") from error
+
+    def is_free(self) -> bool:
+        """Whether nothing is here but, perhaps, what a run writes before it begins to train."""
+        if not self.path.exists():
+            return True
+        if self.config.exists():
+            begun = (self, *(self.part(name) for name in (SEARCH, FINAL)))
+            return not any(each.log.exists() or each.checkpoints.exists() for each in begun)
+        hidden = (_LOCK, _unfinished(self.config).name)
+        return all(path.name in hidden for path in self.path.iterdir())
 
     def trainings(self) -> dict[str, RunFolder]:
         """Where the logs of this run are: of its parts by name, or its own under no name."""
@@ -93,12 +116,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader finds the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".unfinished-{path.name}")
+    unfinished = _unfinished(path)
     with unfinished.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".unfinished-{path.name}")
 
 
 def training_rows(path: Path) -> list[dict[str, Any]]:

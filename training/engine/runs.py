@@ -9,6 +9,7 @@ them for so many.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from training.engine.logs import Display, JsonLines, Listener, TensorBoard
 from training.engine.report import write_report
 from training.engine.run_folder import FINAL, SEARCH, RunFolder, write_whole
 from training.engine.trainer import Position, Trainer
+from training.models import LoadReport
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
@@ -79,12 +81,11 @@ def open_folder(experiment: Experiment, path: Path, *, resume: bool) -> RunFolde
         names the keys that differ.
     """
     folder = RunFolder(path)
-    if not folder.config.exists():
-        if path.exists() and any(path.iterdir()):
-            raise RunError(f"{path} is not empty and holds no run; choose another --folder")
-        path.mkdir(parents=True, exist_ok=True)
+    if folder.is_free():  # also after a start that failed, which the command may have caused
         write_whole(folder.config, dump_toml(experiment))
         return folder
+    if not folder.config.exists():
+        raise RunError(f"{path} is not empty and holds no run; choose another --folder")
     if not resume:
         raise RunError(f"{path} holds a run already; --resume goes on with it")
     before = load_config(folder.config)
@@ -105,13 +106,30 @@ def run(
     check_files(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
+    is_main = accelerator.is_main_process
     with accelerator.main_process_first():
-        is_first = accelerator.is_main_process
-        folder = open_folder(experiment, path, resume=resume or not is_first)
-    done = folder.read_result()
-    if done is not None:
-        _say(accelerator, console, f"{path} is finished: nothing to do")
-        return done
+        folder = open_folder(experiment, path, resume=resume) if is_main else RunFolder(path)
+    with folder.locked() if is_main else nullcontext():
+        result = folder.read_result()
+        if result is None:
+            result = _train_and_test(experiment, folder, splits, accelerator, console)
+        else:
+            _say(accelerator, console, f"{path} is finished: nothing to do")
+        if is_main and not folder.report.exists():
+            draw_curves(folder)
+            write_report(folder, experiment, result)
+        accelerator.wait_for_everyone()
+    accelerator.end_training()
+    return result
+
+
+def _train_and_test(
+    experiment: Experiment,
+    folder: RunFolder,
+    splits: Splits,
+    accelerator: Accelerator,
+    console: Console,
+) -> dict[str, Any]:
     position, trainer = Position(), None
     for part in parts(experiment, folder, splits):
         epochs = position.best_epoch or part.epochs  # the final part follows the search
@@ -119,8 +137,9 @@ def run(
         _say(accelerator, console, f"{part.title}: {part.train.description}, {epochs} epochs")
         position = trainer.fit()
     assert trainer is not None
-    test = splits.open_test()
-    scores = trainer.evaluate(test)
+    if accelerator.is_main_process:  # first: a damaged test image must not cost them
+        checkpoints.save_weights(trainer.best_model, folder.weights)
+    scores = trainer.evaluate(splits.open_test())
     result = {
         "config_hash": config_hash(experiment),
         "seed": experiment.seed,
@@ -137,14 +156,9 @@ def run(
         "circumstances": circumstances(accelerator),
     }
     if accelerator.is_main_process:
-        checkpoints.save_weights(trainer.best_model, folder.weights)
         folder.write_result(result)
-        draw_curves(folder)
-        write_report(folder, experiment, result)
-        accuracy = f"test accuracy {scores.accuracy:.2%} of {scores.images:,} images"
-        _say(accelerator, console, f"{accuracy}; report, curves and weights are in {path}")
-    accelerator.wait_for_everyone()
-    accelerator.end_training()
+    accuracy = f"test accuracy {scores.accuracy:.2%} of {scores.images:,} images"
+    _say(accelerator, console, f"{accuracy}; report, curves and weights are in {folder.path}")
     return result
 
 
@@ -175,6 +189,15 @@ def _trainer(
     console: Console,
 ) -> Trainer:
     part.folder.path.mkdir(parents=True, exist_ok=True)
+    share, pieces = (
+        experiment.training.batch_size // accelerator.num_processes,
+        experiment.training.accumulation,
+    )
+    if share < pieces:
+        raise RunError(
+            f"training.accumulation={pieces} parts of the {share} images of each of "
+            f"{accelerator.num_processes} processes would leave some empty"
+        )
     plan = BatchPlan(
         size=len(part.train),
         batch_size=experiment.training.batch_size,
@@ -189,7 +212,15 @@ def _trainer(
         warmup_epochs=experiment.schedule.warmup_epochs,
     )
     feed = TrainingFeed(part.train, plan, augmentation, accelerator.device)
-    model = build_model(experiment, len(part.train.class_names), part.train.channels)
+
+    def note_loaded(report: LoadReport) -> None:
+        _say(accelerator, console, str(report))
+        if accelerator.is_main_process:
+            write_whole(part.folder.pretrained, f"{report}\n")
+
+    model = build_model(
+        experiment, len(part.train.class_names), part.train.channels, on_load=note_loaded
+    )
     listeners: list[Listener] = [JsonLines(part.folder), Display(console, part.title)]
     if experiment.logging.tensorboard:
         listeners.append(TensorBoard(part.folder))

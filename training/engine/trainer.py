@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name
 from accelerate import Accelerator
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from training.configuration import Experiment
@@ -26,8 +25,9 @@ from training.engine.averaging import moving_average
 from training.engine.checkpoints import Checkpoint
 from training.engine.compilation import compile_model
 from training.engine.encoding_state import encoding_state
-from training.engine.errors import NonFiniteLossError, RunError
+from training.engine.errors import RunError
 from training.engine.evaluation import evaluate
+from training.engine.finite import FiniteGuard
 from training.engine.logs import Listener
 from training.engine.metrics import Scores, ScoreSums, batch_sums
 from training.engine.optimizer import build_optimizer, parameter_groups, set_rate
@@ -95,8 +95,9 @@ class Trainer:
             compile_model(model)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.at = Position()
+        self.best_weights: dict[str, Tensor] = {}  # on the CPU; none before they are selected
         self.epoch_sums, self.recent_sums = ScoreSums(accelerator), ScoreSums(accelerator)
-        self.first_bad_step = torch.full((), -1, dtype=torch.int64, device=accelerator.device)
+        self.guard = FiniteGuard(accelerator, feed, folder)
 
     @property
     def _selects(self) -> bool:
@@ -136,7 +137,7 @@ class Trainer:
         finally:
             self._tell("finished")
         if self._selects and self.at.best_epoch < self.at.epoch:
-            self.best_model.load_state_dict(load_file(self.folder.best))
+            self.best_model.load_state_dict(self.best_weights)
         return self.at
 
     def _train_epoch(self) -> None:
@@ -193,8 +194,7 @@ class Trainer:
         found = batch_sums(loss * len(labels), logits, labels)
         for sums in (self.epoch_sums, self.recent_sums):
             sums.add(found)
-        is_first = ~torch.isfinite(loss.detach()) & (self.first_bad_step < 0)
-        self.first_bad_step = torch.where(is_first, self.at.step, self.first_bad_step)
+        self.guard.note(loss, self.at.step)
 
     def _end_epoch(self) -> None:
         self._check_finite()
@@ -217,8 +217,8 @@ class Trainer:
             row["is_best"] = is_best and self._selects  # of what is going to be selected
             if is_best:
                 self.at.best_epoch, self.at.best_accuracy = self.at.epoch, found.accuracy
-                if self._selects and self.accelerator.is_main_process:
-                    checkpoints.save_weights(self.best_model, self.folder.best)
+                if self._selects:
+                    self.best_weights = checkpoints.storable(self.best_model.state_dict())
         self._tell("logged", row)
         self._save()
 
@@ -241,7 +241,7 @@ class Trainer:
             getattr(listener, event)(*details)
 
     def _log_step(self, rate: float, images_per_second: float) -> None:
-        self._check_finite()
+        self.guard.check_losses()
         scores = self.recent_sums.read()
         self.recent_sums.reset()
         epoch = self.at.epoch + self.at.batch / len(self.feed)
@@ -251,23 +251,9 @@ class Trainer:
         self._tell("logged", row)
 
     def _check_finite(self) -> None:
-        """Stop if a loss was not finite; what is logged or saved from here on is finite."""
-        bad = self.accelerator.gather(self.first_bad_step[None])
-        bad = bad[bad >= 0]
-        if len(bad) == 0:
-            return
-        step = int(bad.min())
-        path = self.folder.path / f"not-finite-step-{step}.safetensors"
-        if int(self.first_bad_step) == step:
-            epoch, number = divmod(step, len(self.feed))
-            batch = self.feed.batch(epoch, number)
-            tensors = {"images": batch.images, "targets": batch.targets, "indices": batch.indices}
-            save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, path)
-        self.accelerator.wait_for_everyone()
-        raise NonFiniteLossError(
-            f"the loss of step {step} is not finite; its batch is in {path}. The last checkpoint "
-            "is from before it: resume with a lower learning rate or clip_norm in another folder"
-        )
+        """Before weights are evaluated, selected or saved."""
+        self.guard.check_losses()
+        self.guard.check_weights(self.plain_model, self.at.step)
 
     # --- Checkpoints -----------------------------------------------------------------------
 
@@ -285,6 +271,8 @@ class Trainer:
             }
             if self.average is not None:
                 tensors["average"] = self.average.state_dict()
+            if self.best_weights:
+                tensors["best"] = self.best_weights
             scaler = getattr(self.accelerator, "scaler", None)
             state = {
                 "position": asdict(self.at),
@@ -321,6 +309,7 @@ class Trainer:
             self.average.load_state_dict(checkpoint.tensors["average"])
         if checkpoint.state["scaler"] is not None:
             self.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+        self.best_weights = dict(checkpoint.tensors.get("best", {}))
         self.at = Position(**checkpoint.state["position"])
         self.epoch_sums.restore(checkpoint.state["sums"]["epoch"])
         self.recent_sums.restore(checkpoint.state["sums"]["recent"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from training.encodings import AbstractEncoding
@@ -25,6 +26,7 @@ Head = Literal["keep", "new"]
 Model = VisionTransformer | HybridVisionTransformer
 
 _ENCODING = "encoding."
+_TABLE = "encoding.positions"  # of the learned encoding
 _HEADS = ("head.", "head_dist.")
 _BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
 
@@ -78,7 +80,9 @@ def load_checkpoint(
         What becomes of the learned table in the file. "resample": it goes into the `learned`
         encoding of the model, resampled to that grid. "hybrid": into the learned part of a hybrid
         encoding. "replace": it is left out and the encoding of the model stands alone; the row of
-        a class token the encoding says nothing about is added to that token.
+        a class token the encoding says nothing about is added to that token. The encoding in a
+        file of this package is loaded as it is, unless it is replaced or a learned table of
+        another grid.
     head : {"keep", "new"}
         "new" leaves the head of the model as it is, for another set of classes.
     checkpoint_grid : (int, int), optional
@@ -102,6 +106,10 @@ def load_checkpoint(
         raise InputError(f"head must be 'keep' or 'new', got {head!r}")
     weights, path = read_weights(source)
     encoding = model.encoding
+    if positions == "replace":
+        weights = {k: v for k, v in weights.items() if not k.startswith(_ENCODING)}
+    elif encoding.name == "learned":
+        weights = _with_free_table(weights, model)
     if not any(name.startswith(_ENCODING) for name in weights):
         _check_encoding(encoding, positions)
     table = None
@@ -122,6 +130,17 @@ def load_checkpoint(
     model.load_state_dict(loaded, strict=False)
     kept = "from the file" if "head.weight" in loaded else "as in the model"
     return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept)
+
+
+def _with_free_table(weights: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
+    """Weights of this package with a learned table of another grid, that table as timm has it."""
+    patches, tokens = (weights.get(f"{_TABLE}.{part}") for part in ("patches", "tokens"))
+    held = model.state_dict().get(f"{_TABLE}.patches")
+    if patches is None or held is None or patches.shape == held.shape:
+        return weights
+    rows = patches if tokens is None else torch.cat([tokens, patches])
+    others = {k: v for k, v in weights.items() if not k.startswith(_ENCODING)}
+    return {**others, POSITIONS: rows[None]}
 
 
 def _targets(model: Model, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -62,20 +62,24 @@ def split_positions(
 def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
     """State dict under timm's names, the additive encoding written out as its ``pos_embed``.
 
-    Any additive encoding can go this way, for one grid. Rotary and bias encodings cannot: timm's
-    `VisionTransformer` has no place for them, and `InputError` says so.
+    Any additive encoding can go this way, for one grid, as it is in eval mode. Rotary and bias
+    encodings cannot: timm's `VisionTransformer` has no place for them, and `InputError` says so.
     """
     encoding = model.encoding
     if encoding.kind not in ("none", "additive"):
         raise InputError(f"{encoding.name} is no table of positions: timm has no place for it")
     state = {k: v for k, v in model.state_dict().items() if not k.startswith("encoding.")}
-    with torch.no_grad():
-        patches = encoding.additive(grid)
-        if patches is None:
-            return state
-        n_prefix = sum(state[name].shape[1] for name in ("cls_token", "reg_token") if name in state)
-        prefix = encoding.prefix(n_prefix) if n_prefix else None
-        if prefix is None:
-            prefix = patches.new_zeros(n_prefix, patches.shape[1])
-        state[POSITIONS] = torch.cat([prefix, patches])[None].clone()
+    n_prefix = sum(state[name].shape[1] for name in ("cls_token", "reg_token") if name in state)
+    was_training = encoding.training
+    encoding.eval()  # or dropout of a projection would be written down
+    try:
+        with torch.no_grad():
+            patches = encoding.additive(grid)
+            prefix = encoding.prefix(n_prefix) if n_prefix else None
+            if patches is not None:
+                if prefix is None:
+                    prefix = patches.new_zeros(n_prefix, patches.shape[1])
+                state[POSITIONS] = torch.cat([prefix, patches])[None]
+    finally:
+        encoding.train(was_training)
     return state

@@ -344,3 +344,14 @@ def test_a_hybrid_without_a_table_says_so_before_any_forward_pass():
             call()
     for name in NAMES:
         small(name).check_ready()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_prefix_tokens_no_row_is_learned_for_them(name):
+    options = {"convention": "wef_authors"} if name == "sincos2d" else {}
+    rows = registry.token_options(name, 0) | options
+    if name == "weierstrass_hybrid":
+        rows |= {"table": "fresh"}
+    encoding = build_encoding(name, dim=32, depth=2, num_heads=2, grid=(4, 4), **rows)
+    assert encoding.prefix(1) is None or not encoding.prefix(1).any()
+    assert not [n for n, _ in encoding.named_parameters() if "class" in n or "tokens" in n]

@@ -118,6 +118,31 @@ def test_writes_behind_the_back_of_torch_need_a_word():
         assert not encoding.additive(GRID).any()
 
 
+def test_the_word_reaches_the_encodings_an_encoding_is_made_of():
+    encoding = small("weierstrass_hybrid").eval()
+    with torch.no_grad():
+        before = encoding.additive(GRID)
+        encoding.wef.offset.data += 1.0
+        encoding.drop_tables()
+        want = before + encoding.gate()
+        torch.testing.assert_close(encoding.additive(GRID), want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_copies_nothing_from_the_host(name, monkeypatch):
+    # A GPU would wait for it. What is the same for ever may be made once.
+    encoding = small(name).train()
+    want = answers(encoding, GRID)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError(f"torch.tensor{args}")
+
+    monkeypatch.setattr(torch, "tensor", refuse)
+    monkeypatch.setattr(torch, "as_tensor", refuse)
+    monkeypatch.setattr(torch.Tensor, "new_tensor", refuse)
+    assert answers(encoding, GRID).keys() == want.keys()
+
+
 def test_many_grids_do_not_pile_up():
     encoding = small("sincos2d")
     for height in range(1, 100):

@@ -177,6 +177,24 @@ def test_our_own_state_dict_brings_its_encoding_along(write, name):
     assert torch.equal(model(images(SQUARE)), source(images(SQUARE)))
 
 
+def test_our_own_encoding_can_be_replaced(write):
+    source, model = model_with("learned", seed=5), model_with("learned")
+    before = model.encoding.additive(SQUARE).clone()
+    report = load_checkpoint(model, write(source.state_dict()), positions="replace")
+    assert report.positions == "none in the file; learned stands"
+    assert torch.equal(model.encoding.additive(SQUARE), before)
+    assert torch.equal(model.blocks[0].attn.qkv.weight, source.blocks[0].attn.qkv.weight)
+
+
+def test_our_own_learned_table_is_resampled(write):
+    source, model = model_with("learned", seed=5), model_with("learned", grid=(8, 8))
+    report = load_checkpoint(model, write(source.state_dict()))
+    assert "resample" in report.positions
+    want = source.encoding.additive((8, 8))
+    assert torch.equal(model.encoding.additive((8, 8)), want)
+    assert torch.equal(model.encoding.prefix(1), source.encoding.prefix(1))
+
+
 def test_dhvt_loads_its_own_weights(write):
     torch.manual_seed(0)
     source = build_dhvt(encoding="learned", dim=16, depth=2, num_heads=2, num_classes=3).eval()
@@ -343,6 +361,14 @@ def test_any_additive_encoding_can_be_written_as_a_table_for_timm(write):
     model = model_with(grid=(4, 4))
     load_checkpoint(model, write(tensors))
     assert torch.equal(model(images((4, 4))), source(images((4, 4))))
+
+
+def test_dropout_is_not_written_into_a_table_for_timm():
+    source = model_with("weierstrass", options={"projection": "mlp"}).train()
+    want = source.eval().encoding.additive(SQUARE)
+    table = timm_state_dict(source.train(), SQUARE)["pos_embed"]
+    assert torch.equal(table[0, -len(want) :], want)
+    assert source.encoding.training
 
 
 def test_no_encoding_is_no_table():

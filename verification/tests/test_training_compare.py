@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("accelerate")
 
 from training.commands import compare as compare_command
 from training.comparison import results
+from training.comparison import sweep as sweep_module
 from training.comparison.arms import control_arms, parse_arm, parse_arms
 from training.comparison.statistics import bootstrap_interval, student_interval, summarise
 from training.comparison.sweep import Sweep
@@ -45,6 +47,37 @@ def test_options_of_the_config_stay_with_its_encoding():
     config = change_config(base, parse_arm("learned:scale_match=0.5").overrides)
     assert config.position_encoding.options == {}
     assert config.position_encoding.scale_match == 0.5
+
+
+def test_another_encoding_starts_from_its_defaults():
+    base = load_config("digits", ["position_encoding.name=learned"])
+    base = change_config(base, ["position_encoding.scale_match=0.8"])
+    config = change_config(base, parse_arm("sincos2d").overrides)
+    assert config.position_encoding.scale_match is None
+    fixed = ["position_encoding.options.learnable=false", "position_encoding.backend=numpy"]
+    config = change_config(load_config("digits", fixed), parse_arm("learned").overrides)
+    assert config.position_encoding.backend == "torch"
+
+
+def test_an_interrupted_comparison_begins_no_further_run(tmp_path, monkeypatch):
+    begun = []
+
+    def train(planned, jobs):
+        begun.append(planned.title)
+        time.sleep(0.2)
+        return "failed"
+
+    class Interrupted:
+        def print(self, text, **options):
+            if "seed" in text:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_module, "_train_apart", train)
+    sweep = Sweep(load_config("digits"), parse_arms(["none", "learned", "fope"]), (0,), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.train(jobs=1, console=Interrupted())
+    assert "fope, seed 0" not in begun
+    assert begun[0] == "none, seed 0"
 
 
 def test_an_arm_says_what_becomes_of_pretrained_positions():

@@ -226,6 +226,16 @@ def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> 
 # --- Compilation ---------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("encoding", sorted(set(available_encodings()) - {"combined"}))
+def test_every_encoding_can_be_marked_for_compilation(encoding):
+    options = ("position_encoding.options.table=fresh",) if "hybrid" in encoding else ()
+    model = micro(encoding, *options)
+    compile_model(model)  # nothing is compiled before the first call
+    marked = getattr(getattr(model.encoding, "values", None), "_torchdynamo_disable", False)
+    assert marked == (encoding in ("weierstrass", "weierstrass_relative", "weierstrass_green"))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -236,6 +246,7 @@ def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> 
         ("learned", ()),
         ("weierstrass", ("position_encoding.options.projection=linear",)),  # without dropout
         ("weierstrass_green", ()),
+        ("weierstrass_fourier", ("position_encoding.options.projection=linear",)),
     ],
 )
 def test_a_compiled_model_takes_the_steps_of_an_eager_one(encoding, overrides):

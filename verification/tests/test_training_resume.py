@@ -57,7 +57,7 @@ def kill_when(folder: Path, event: str) -> None:
         "checkpoints/.unfinished-*",
         "checkpoints/step-00000004",
         "checkpoints/.unfinished-*/model.safetensors",
-        "best.safetensors",
+        "checkpoints/step-*/best.safetensors",
         "checkpoints/step-00000016",
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,16 +15,19 @@ from safetensors.torch import load_file
 
 pytest.importorskip("accelerate")
 
+from accelerate import Accelerator
+
 from training.commands import evaluate as evaluate_command
 from training.commands import train as train_command
-from training.configuration import load_config
+from training.configuration import dump_toml, load_config
 from training.data import open_data
 from training.data import splits as splits_module
-from training.engine.errors import NonFiniteLossError, RunError
+from training.engine.errors import NonFiniteError, RunError
 from training.engine.finished_run import open_finished_run
 from training.engine.reevaluation import evaluate_run
 from training.engine.run_folder import RunFolder, training_rows
 from training.engine.runs import run
+from training.models.checkpoint_files import CheckpointError
 from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
 
 QUIET = Console(quiet=True)
@@ -136,12 +141,12 @@ def assert_report_shows_both_parts(path: Path, search: list[dict], final: list[d
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_its_batch(tmp_path):
-    with pytest.raises(NonFiniteLossError, match="not finite") as caught:
+    with pytest.raises(NonFiniteError, match="the loss of step") as caught:
         short_run(
             tmp_path / "run",
             "optimizer.learning_rate=1e30",
             "training.clip_norm=0.0",
-            "checkpoint.every_steps=1",
+            "checkpoint.every_steps=3",
         )
     [path] = (tmp_path / "run").glob("not-finite-step-*.safetensors")
     assert str(path) in str(caught.value)
@@ -149,9 +154,74 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_its_batch(tmp_path):
     assert batch["images"].shape == (32, 1, 8, 8)
     assert torch.isfinite(batch["images"]).all()
     assert not (tmp_path / "run" / "result.json").exists()
-    for saved in (tmp_path / "run" / "checkpoints").glob("step-*/model.safetensors"):
-        step = int(saved.parent.name.removeprefix("step-"))
-        assert step <= int(path.stem.removeprefix("not-finite-step-"))
+
+
+def test_weights_that_are_not_finite_are_neither_saved_nor_selected(tmp_path):
+    # One step, whose loss is still good, in an epoch of one batch.
+    with pytest.raises(NonFiniteError, match="the weights after step 1 are not finite"):
+        short_run(
+            tmp_path / "run",
+            "optimizer.learning_rate=1e38",
+            "schedule.warmup_epochs=0",
+            "training.clip_norm=0.0",
+            "training.ema_decay=0.0",
+            "training.batch_size=192",
+        )
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_start_that_failed_does_not_claim_its_folder(tmp_path, finished):
+    weights = finished / "weights.safetensors"
+    overrides = ("model.positions=replace", f"model.checkpoint={weights}")
+    with pytest.raises(CheckpointError, match="another architecture"):
+        short_run(tmp_path / "run", *overrides, "model.depth=3")
+    short_run(tmp_path / "run", *overrides)
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert f"{weights}: " in report  # what was loaded is said
+    assert "missing" not in report
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".unfinished-config.toml").write_text("se")
+    short_run(tmp_path / "other")
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    with RunFolder(path).locked(), pytest.raises(RunError, match="another process"):
+        short_run(path)
+    short_run(path)
+
+
+def test_a_report_that_is_missing_is_written_again(tmp_path, finished):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    for name in ("report.md", "curves.png"):
+        (path / name).unlink()
+    short_run(path, resume=True)
+    assert (path / "report.md").read_text() == (finished / "report.md").read_text()
+    assert (path / "curves.png").exists()
+
+
+def test_validation_images_it_was_trained_on_say_nothing(tmp_path):
+    short_run(tmp_path / "run", "selection.retrain_on_all=true")
+    with pytest.raises(RunError, match="--split test"):
+        evaluate_run(tmp_path / "run", "validation")
+    assert evaluate_run(tmp_path / "run", "test").images == 360
+
+
+def test_what_was_trained_in_half_precision_is_evaluated_on_any_machine(tmp_path, finished):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    config = load_config(path / "config.toml", ["training.precision=fp16"])
+    (path / "config.toml").write_text(dump_toml(config))
+    assert evaluate_run(path, "test").images == 360
+
+
+def test_parts_of_a_batch_that_would_be_empty_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(Accelerator, "num_processes", 2)
+    with pytest.raises(RunError, match=r"training\.accumulation=32 parts of the 16 images"):
+        short_run(tmp_path / "run", "training.accumulation=32")
 
 
 def test_accumulation_takes_the_same_steps(tmp_path):
@@ -204,6 +274,13 @@ def test_what_cannot_be_trained_is_one_line_and_code_2(tmp_path, capsys, argumen
 def test_the_configs_are_listed(capsys):
     assert train_command.main(["--list"]) == 0
     assert "digits" in capsys.readouterr().out
+
+
+def test_the_effective_config_shown_can_be_saved(capsys):
+    name = "a/long/" * 20
+    words = ["digits", "data.name=folder", "data.image_size=32", f"data.path={name}"]
+    assert train_command.main([*words, "--show"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["data"]["path"] == name
 
 
 def test_the_effective_config_is_shown(capsys):

@@ -215,7 +215,7 @@ def test_class_folders_that_cannot_be_used_are_named(tmp_path):
         open_class_folders(tmp_path)
     write_image(tmp_path / "test" / "bird" / "0.png", 1)
     with pytest.raises(DataError, match="classes that train/ has not: bird"):
-        open_class_folders(tmp_path).open_test()
+        open_class_folders(tmp_path)
     (tmp_path / "train" / "empty").mkdir()
     with pytest.raises(DataError, match=r"no images in .*empty"):
         open_class_folders(tmp_path)
@@ -282,11 +282,29 @@ def test_a_missing_list_is_named_before_training(tmp_path):
         open_vtab(tmp_path)
 
 
-def test_an_image_for_training_in_the_test_list_is_found_when_it_is_opened(tmp_path):
+def test_mistakes_about_test_images_are_found_before_training(tmp_path):
     file = write_vtab(tmp_path) / "test.txt"
-    file.write_text(file.read_text() + "images/9.png 1\n")
-    opened = open_vtab(tmp_path)
+    right = file.read_text()
+    file.write_text(right + "images/9.png 1\n")
     with pytest.raises(DataError, match=r"1 images are in .* and in test\.txt.*9\.png"):
+        open_vtab(tmp_path)
+    file.write_text(right + "images/none.png 1\n")
+    with pytest.raises(DataNotFoundError, match=r"none\.png is missing"):
+        open_vtab(tmp_path)
+
+
+def test_a_class_of_the_test_images_alone_is_a_class(tmp_path):
+    file = write_vtab(tmp_path) / "test.txt"
+    file.write_text(file.read_text().replace("images/12.png 0", "images/12.png 2"))
+    opened = open_vtab(tmp_path)
+    assert opened.source.class_names == ("0", "1", "2")
+    assert 2 in opened.open_test().labels.tolist()
+
+
+def test_a_vtab_test_image_is_not_decoded_before_it_is_asked_for(tmp_path):
+    damaged(write_vtab(tmp_path) / "images" / "13.png", "text")
+    opened = open_vtab(tmp_path)
+    with pytest.raises(DataError, match=r"13\.png"):
         opened.open_test()
 
 
