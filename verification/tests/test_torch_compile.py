@@ -272,6 +272,16 @@ def test_gradients_pass_through_compile_true(counter, device):
 
 
 @every_device
+def test_a_lattice_first_met_in_inference_mode_can_be_trained_on(counter, device):
+    backend, lattice = get_backend("torch", compile=True), Lattice(1.0, 0.375 + 1.0625j)
+    with torch.inference_mode():
+        backend.green(some_points(device), lattice)
+    z = some_points(device).requires_grad_()
+    [gradient] = torch.autograd.grad(backend.green(z, lattice).sum(), z)
+    assert_identical(gradient, torch.autograd.grad(BACKEND.green(z, lattice).sum(), z)[0])
+
+
+@every_device
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1)], ids=["one lattice", "of one", "of three"])
 def test_gradients_in_the_lattice_pass_through_compile_true(counter, device, shape):
     # One lattice is prepared outside the compiled graph, a batch of them within it.
