@@ -20,7 +20,7 @@ class Lattice:
         Half-periods with ``Im(omega3/omega1) > 0``. Python, NumPy or mpmath numbers, which
         are taken as exact; or torch tensors (zero-dimensional, or of a shape that broadcasts
         against ``z``), which carry gradients and are not inspected, since that would wait
-        for the device.
+        for the device; where they span no lattice, the torch backend returns NaN.
 
     Raises
     ------
