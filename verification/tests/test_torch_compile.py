@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
@@ -195,6 +196,12 @@ def test_the_joint_graph_on_a_lattice_of_numbers_agrees_with_eager(device):
     assert_identical(got, want)
     [gradient], [wanted] = (torch.autograd.grad(loss(value), z) for value in (got, want))
     assert ((gradient - wanted).abs() <= 16 * torch.finfo(z.dtype).eps * wanted.abs()).all()
+
+
+@pytest.mark.parametrize("z", [np.array([0.5, 0.25]), [0.5, 0.25j], 0.5])
+def test_what_is_no_tensor_may_enter_compiled_code(z):
+    function = compiled(lambda z: BACKEND.green(z, NUMBERS))
+    assert_identical(function(z), BACKEND.green(z, NUMBERS))
 
 
 # --- compile=True: one graph for all shapes and lattices -----------------------------------

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import backends  # noqa: E402
+from backends import torch_ops  # noqa: E402
 from verification.tests.torch_devices import every_device  # noqa: E402
 from wefpe_core import InputError, InputTypeError, Lattice, get_backend  # noqa: E402
 
@@ -128,6 +129,48 @@ def test_python_numbers_count_as_double_precision(z, function):
 def test_arrays_count_as_tensors_of_their_dtype(dtype):
     z = np.array([0.5, 0.25]).astype(dtype)
     assert_identical(BACKEND.wp(z, NUMBERS), BACKEND.wp(torch.from_numpy(z), NUMBERS))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+UNUSUAL_ARRAYS = {
+    "read-only": read_only(np.array([0.5, 0.25])),
+    "reversed": np.array([0.5, 0.25])[::-1],
+    "foreign byte order": np.array([0.5, 0.25j]).astype(np.dtype(complex).newbyteorder()),
+    "field of a record": np.array([(1, 0.5), (2, 0.25)], dtype="i4, f8")["f1"],
+    "broadcast": np.broadcast_to(np.array([0.5, 0.25]), (3, 2)),
+    "transposed": np.array([[0.5, 0.25, 0.125], [0.75, 0.375, 0.625]]).T,
+    "scalar": np.float32(0.5),
+}
+
+
+@pytest.mark.parametrize("case", UNUSUAL_ARRAYS)
+def test_arrays_may_lie_in_memory_as_they_like(case):
+    """As for the NumPy backend: no refusal, and no warning, which would be an error here."""
+    z = UNUSUAL_ARRAYS[case]
+    plain = torch.tensor(z.tolist(), dtype=getattr(torch, z.dtype.newbyteorder("=").name))
+    assert_identical(BACKEND.wp(z, NUMBERS), BACKEND.wp(plain, NUMBERS))
+
+
+@pytest.mark.parametrize("z", [np.array([0.5, 0.25]), np.zeros((3, 2)).T, np.zeros(8)[::2]])
+def test_ordinary_arrays_are_not_copied(z):
+    assert torch_ops.as_tensor(z).data_ptr() == z.ctypes.data
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_integers_are_integers(dtype):
+    want = BACKEND.wp(torch.tensor([1, 3]), NUMBERS)
+    for z in (np.array([1, 3], dtype=dtype), torch.tensor([1, 3], dtype=getattr(torch, dtype))):
+        assert_identical(BACKEND.wp(z, NUMBERS), want)
+
+
+@pytest.mark.parametrize("nest", [lambda t: [t], lambda t: (0.25, t), lambda t: [[0.25], [t]]])
+def test_a_sequence_of_tensors_is_refused_rather_than_cut_from_its_gradient(nest):
+    with pytest.raises(InputError, match=r"torch\.stack"):
+        BACKEND.wp(nest(torch.tensor(0.5, requires_grad=True)), NUMBERS)
 
 
 @every_device
