@@ -147,22 +147,36 @@ class NumpyBackend(AbstractBackend):
 
 def as_supported(z: Any) -> npt.NDArray[Any]:
     """`z` as an array of a dtype that can be evaluated; InputTypeError names what cannot."""
+    array = _as_array(z)
+    return array.astype(_working_dtype(array), copy=False)
+
+
+def _as_array(z: Any) -> npt.NDArray[Any]:
     try:
-        array = np.asarray(z)
+        return np.asarray(z)
     except ValueError as error:  # a ragged sequence
         raise InputTypeError(f"cannot make an array of {z!r:.80}: {error}") from error
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _working_dtype(array: npt.NDArray[Any]) -> np.dtype[Any]:
+    """The native dtype the elements are evaluated in."""
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind in "iu":
-        return array.astype(np.float64)
+        return np.dtype(np.float64)
     if kind == "f" and size <= 8:
-        return array.astype(np.float32) if size == 2 else array
+        return np.dtype(np.float32 if size == 2 else array.dtype.newbyteorder("="))
     if kind == "c" and size <= 16:
-        return array
+        return array.dtype.newbyteorder("=")
     raise InputTypeError(
         f"dtype {array.dtype} cannot be evaluated; use float32, float64, complex64, complex128 "
-        f"or integers (got {z!r:.80})"
+        f"or integers (got {array!r:.80})"
     )
+
+
+def _flat(array: npt.NDArray[Any]) -> Any:
+    """The elements in order, to be sliced: a view, or what copies no more than the slice."""
+    # reshape would copy all of an array whose memory is in another order.
+    return array.reshape(-1) if array.ndim < 2 or array.flags.c_contiguous else array.flat
 
 
 def _constants(lattice: Lattice) -> Any:
@@ -193,19 +207,21 @@ def _evaluate(
 ) -> Sequence[Any]:
     """Run a kernel function over `z` block by block; one array per output."""
     check_lattice(lattice)
-    array = as_supported(z)
-    dtype = array.real.dtype
+    array = _as_array(z)
+    working = _working_dtype(array)
+    dtype = working.type(0).real.dtype
     precision = _PRECISIONS[dtype.name]
     constants = prepare_numbers(lattice, precision)
     ops = NumpyOps(dtype)
     results = [
         np.empty(array.shape, dtype if real else _COMPLEX[dtype.name]) for _ in range(outputs)
     ]
-    flat = array.reshape(-1)
+    flat = _flat(array)
     with np.errstate(all="ignore"):
-        for start in range(0, flat.size, block):
+        for start in range(0, array.size, block):
             part = slice(start, start + block)
-            values = function(ops, _as_pair(flat[part]), constants, precision)
+            points = _as_pair(flat[part].astype(working, copy=False))
+            values = function(ops, points, constants, precision)
             for result, value in zip(results, values if outputs > 1 else (values,), strict=True):
                 target = result.reshape(-1)[part]
                 if real:

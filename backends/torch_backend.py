@@ -225,7 +225,9 @@ def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor
     """The constants of a lattice of numbers as one tensor, copied to the device once."""
     numbers: list[float] = []
     map_reals(prepare_numbers(lattice, PRECISIONS[dtype]), numbers.append)
-    return torch.tensor(numbers, dtype=dtype, device=device)
+    # The table outlives the call: made in inference mode, it could never serve a training step.
+    with torch.inference_mode(False):
+        return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 def _is_single(lattice: Lattice) -> bool:

@@ -88,10 +88,13 @@ def reduction_matrix(
     # Of the two signs, the one `Lattice.reduced` takes: the first vector points to the right.
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
     first, second = (select(ops, leftward, -x, x) for x in (first, second))
-    return (first.re, first.im), (second.re, second.im)
+    # Collinear vectors end in 0/0. With 0 instead, NaN is not a factor in anyone's derivative.
+    p, q, r, s = (torch.nan_to_num(x, nan=0.0) for x in (first.re, first.im, second.re, second.im))
+    return (p, q), (r, s)
 
 
 def reduce_basis(ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision) -> ReducedBasis:
+    """The reduced basis; NaN, with derivative 0, where the half-periods have none."""
     a, b = 2.0 * omega1, 2.0 * omega3
     matrix = reduction_matrix(ops, a, b)
     period1, period3 = (
@@ -101,7 +104,26 @@ def reduce_basis(ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
         )
         for p, q in matrix
     )
-    return ReducedBasis(period1, period3, matrix)
+    is_reduced = _spans_reduced_cell(ops, period1, period3)
+
+    def where_reduced(period: tuple[SplitReal, SplitReal]) -> tuple[SplitReal, SplitReal]:
+        re, im = (ops.where(is_reduced, part.high, float("nan")) for part in period)
+        return period[0]._replace(high=re), period[1]._replace(high=im)
+
+    return ReducedBasis(where_reduced(period1), where_reduced(period3), matrix)
+
+
+def _spans_reduced_cell(
+    ops: TorchOps, period1: tuple[SplitReal, SplitReal], period3: tuple[SplitReal, SplitReal]
+) -> Tensor:
+    """Whether Im tau > 1/2; it is at least 0.86 in a reduced basis.
+
+    It is less if the half-periods are collinear or negatively oriented, which nobody has checked,
+    or if the lattice is too thin for the steps. Of reduced vectors no rounding can decide that.
+    """
+    a, b = (Pair(*(ops.constant(part.high) for part in period)) for period in (period1, period3))
+    length = torch.hypot(a.re, a.im)  # divided by first: the area may underflow
+    return (a.re / length) * b.im - (a.im / length) * b.re > 0.5 * length
 
 
 def _combination(

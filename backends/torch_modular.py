@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from backends.argument import two_sum
 from backends.constants import Precision
 from backends.pair import Pair, pair_sqrt, select
 from backends.torch_lattice import (
     ReducedBasis,
+    halves,
     pi_over_first_period,
     prepare_tensors,
+    product_and_error,
     reduce_basis,
     reduction_matrix,
     tau_and_nome,
@@ -92,10 +95,15 @@ def invert_invariants(g2: Any, g3: Any) -> Lattice:
     """Lattice of tensors with invariants `g2`, `g3`, with gradients; in its reduced basis.
 
     Cardano's formula for the roots, two Newton steps, and the complex AGM for the periods.
+    NaN, with derivative 0, where the discriminant is zero.
     """
     dtype, device = _common(g2, g3)
     ops = TorchOps(dtype)
     g2_pair, g3_pair = as_pair(g2, dtype, device), as_pair(g3, dtype, device)
+    is_degenerate = _has_zero_discriminant(ops, g2_pair, g3_pair, PRECISIONS[dtype])
+    # Invariants of some lattice in their place: the derivative of a double root is infinite.
+    g2_pair = select(ops, is_degenerate, Pair(1.0, 0.0), g2_pair)
+    g3_pair = select(ops, is_degenerate, Pair(0.0, 0.0), g3_pair)
     e1, e2, e3 = _cubic_roots(ops, g2_pair, g3_pair)
     a, b, c = (pair_sqrt(ops, x) for x in (e1 - e3, e1 - e2, e2 - e3))
     omega1 = (0.5 * math.pi) / _agm(ops, a, _nearer(ops, a, b))
@@ -103,10 +111,46 @@ def invert_invariants(g2: Any, g3: Any) -> Lattice:
     downward = omega1.re * omega3.im < omega1.im * omega3.re
     omega3 = select(ops, downward, -omega3, omega3)
     (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
-    return Lattice(
-        as_complex(omega1.scale(p) + omega3.scale(q)),
-        as_complex(omega1.scale(r) + omega3.scale(s)),
+    nothing = Pair(float("nan"), float("nan"))
+    first, third = (
+        as_complex(select(ops, is_degenerate, nothing, omega1.scale(i) + omega3.scale(j)))
+        for i, j in ((p, q), (r, s))
     )
+    return Lattice(first, third)
+
+
+def _has_zero_discriminant(ops: TorchOps, g2: Pair, g3: Pair, precision: Precision) -> Tensor:
+    """Whether g2^3 = 27 g3^2, in twice the working precision, and where nothing underflows there.
+
+    In working precision alone the two agree for every tall lattice as well.
+    """
+    g2, g3 = (Pair(ops.constant(g.re), ops.constant(g.im)) for g in (g2, g3))
+    square2, rest2 = _exact_product(g2, g2, precision)
+    square3, rest3 = _exact_product(g3, g3, precision)
+    cube, cube_rest = _exact_product(square2, g2, precision)
+    other, other_rest = _exact_product(square3, Pair(27.0, 0.0), precision)
+    difference = (cube - other) + (cube_rest - other_rest) + (rest2 * g2 - 27.0 * rest3)
+    size = torch.hypot(cube.re, cube.im) + torch.hypot(other.re, other.im)
+    unit = precision.eps**2
+    is_representable = size > torch.finfo(size.dtype).tiny / unit
+    return (torch.hypot(difference.re, difference.im) < 64.0 * unit * size) & is_representable
+
+
+def _exact_product(x: Pair, y: Pair, precision: Precision) -> tuple[Pair, Pair]:
+    """x*y rounded, and what that leaves out."""
+
+    def component(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
+        """a*b + c*d."""
+        (first, error1), (second, error2) = (
+            product_and_error(halves(p, precision), halves(q, precision))
+            for p, q in ((a, b), (c, d))
+        )
+        total, error = two_sum(first, second)
+        return total, error + (error1 + error2)
+
+    re, re_rest = component(x.re, y.re, -x.im, y.im)
+    im, im_rest = component(x.re, y.im, x.im, y.re)
+    return Pair(re, im), Pair(re_rest, im_rest)
 
 
 def _cubic_roots(ops: TorchOps, g2: Pair, g3: Pair) -> list[Pair]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from backends.constants import DOUBLE, SINGLE
 from backends.pair import Pair
-from wefpe_core.errors import InputTypeError
+from wefpe_core.errors import InputError, InputTypeError
 
 _REAL_DTYPES = {
     torch.complex128: torch.float64,
@@ -24,7 +24,10 @@ _REAL_DTYPES = {
     torch.bfloat16: torch.float32,
 }
 PRECISIONS = {torch.float32: SINGLE, torch.float64: DOUBLE}
-_INTEGER_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_INTEGER_DTYPES = (
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
 
 
 # expm1(x)/x by its Taylor series, for x between this and 0; what is left out is below eps/16.
@@ -111,13 +114,40 @@ def as_tensor(z: Any) -> Tensor:
     """Tensors as they are; arrays by their dtype; Python numbers as double precision."""
     if isinstance(z, Tensor):
         return z
+    if _holds_tensors(z):
+        raise InputError(
+            "a sequence of tensors would lose their gradients and devices; make one tensor of it "
+            "with torch.stack"
+        )
     try:
-        tensor = torch.as_tensor(z)
+        tensor = torch.as_tensor(_as_torch_likes(z))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputTypeError(f"cannot make a tensor of {z!r:.80}: {error}") from error
     if hasattr(z, "dtype") or tensor.dtype is torch.bool:
         return tensor
     return torch.as_tensor(z, dtype=torch.complex128)
+
+
+def _holds_tensors(z: Any) -> bool:
+    return isinstance(z, (list, tuple)) and any(
+        isinstance(item, Tensor) or _holds_tensors(item) for item in z
+    )
+
+
+def _as_torch_likes(z: Any) -> Any:
+    """A NumPy array copied if torch would refuse it or warn, anything else as it is."""
+    # A traced array is a tensor in disguise, and has no memory to look at.
+    if torch.compiler.is_compiling():
+        return z
+    if not hasattr(getattr(z, "flags", None), "writeable"):  # what only NumPy's have
+        return z
+    step = max(z.itemsize, 1)
+    is_welcome = (
+        z.flags.writeable
+        and z.dtype.isnative
+        and all(stride >= 0 and stride % step == 0 for stride in z.strides)
+    )
+    return z if is_welcome else z.astype(z.dtype.newbyteorder("="), order="C")
 
 
 def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:

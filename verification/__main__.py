@@ -2,7 +2,8 @@
 
 Prints the accuracy rows, the laws and how the oracle compares with other formulas; with --output
 also writes them as JSON, Markdown and one HTML page with pictures. The exit code is 0 if
-everything holds, 1 if something fails, 2 if the question cannot be asked.
+everything holds, 1 if something fails, 2 if the question cannot be asked: nothing to measure, or
+nowhere to write.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from verification.subjects import (
     BACKENDS,
     DEVICES,
     DTYPES,
+    Skip,
     Subject,
     subjects_here,
 )
@@ -96,16 +98,29 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def measure_all(
+class NothingToMeasureError(Exception):
+    """The options leave no combination that has a contract."""
+
+
+class Job(NamedTuple):
+    """What makes the rows of one place in the report."""
+
+    subject: Subject
+    dtype: str
+    function: str
+    family: str
+    region: str
+
+
+def jobs_of(
     subjects: Sequence[Subject],
     functions: Sequence[str],
     dtypes: Sequence[str],
-    points: int,
     contracts: Contracts,
-) -> Iterator[Row]:
-    """Rows of every combination that has a contract."""
-    jobs = [
-        (subject, dtype, function, family, region)
+) -> list[Job]:
+    """Every combination that has a contract."""
+    return [
+        Job(subject, dtype, function, family, region)
         for function in functions
         for dtype in dtypes
         for family in cases.FAMILIES
@@ -115,16 +130,32 @@ def measure_all(
         if dtype in subject.dtypes
         if dtype in contracts[subject.contract].get(FUNCTIONS[function].values[0], ())
     ]
-    progress = Console(stderr=True)
-    for subject, dtype, function, family, region in track(jobs, "measuring", console=progress):
+
+
+def measure_all(jobs: Sequence[Job], points: int) -> Iterator[Row]:
+    for job in track(jobs, "measuring", console=Console(stderr=True)):
         yield from measure(
-            subject,
-            dtype=dtype,
-            function=function,
-            family=family,
-            region=region,
-            count=points_of(FUNCTIONS[function], points),
+            job.subject,
+            dtype=job.dtype,
+            function=job.function,
+            family=job.family,
+            region=job.region,
+            count=points_of(FUNCTIONS[job.function], points),
         )
+
+
+def skipped_by_options(
+    required: Sequence[str], jobs: Sequence[Job], skipped: Sequence[Skip]
+) -> list[Skip]:
+    """What is required and has neither a job nor yet a reason why not."""
+    # The second opinion of flint is asked whatever the options are, and has its own skip.
+    accounted = {"flint", *(skip.name for skip in skipped)}
+    accounted.update(name for job in jobs for name in job.subject.stands_on)
+    return [
+        Skip(name, "nothing is measured on it with these options")
+        for name in required
+        if name not in accounted
+    ]
 
 
 def law_residuals(subject: Subject, ceiling: float) -> list[LawResidual]:
@@ -152,7 +183,11 @@ def run(options: argparse.Namespace) -> tuple[Report, list[Row]]:
         options.backend or BACKENDS, options.device or DEVICES, size.compiled
     )
     functions, dtypes = options.function or list(FUNCTIONS), options.dtype or DTYPES
-    rows = list(measure_all(subjects, functions, dtypes, size.points, contracts))
+    jobs = jobs_of(subjects, functions, dtypes, contracts)
+    if not jobs:
+        reasons = "".join(f"; {skip.name}: {skip.reason}" for skip in skipped)
+        raise NothingToMeasureError(f"nothing to measure with these options{reasons}")
+    rows = list(measure_all(jobs, size.points))
     verdicts = judge(rows, contracts, baselines)
     ceiling = contracts["laws"]["residual"]["complex128"]["largest"]
     lawful = [s for s in subjects if s.functions is None and s.contract == "accuracy"]
@@ -166,7 +201,7 @@ def run(options: argparse.Namespace) -> tuple[Report, list[Row]]:
         laws=[residual for subject in lawful for residual in law_residuals(subject, ceiling)],
         agreements=agreements,
         loose=loose_contracts(verdicts),
-        skipped=[*skipped, *without],
+        skipped=[*skipped, *skipped_by_options(options.require, jobs, skipped), *without],
         required=options.require,
     )
     return report, rows
@@ -188,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             prepare_output(options.output)
         report, rows = run(options)
-    except DamagedFileError as error:
+    except (DamagedFileError, NothingToMeasureError) as error:
         return _refuse(str(error))
     except ImportError as error:
         return _refuse(f"--output needs matplotlib (pip install 'wefpe[report]'): {error}")

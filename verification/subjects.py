@@ -30,6 +30,7 @@ class Subject:
     dtypes: tuple[str, ...] = DTYPES
     functions: tuple[str, ...] | None = None  # what is asked of it; None: everything
     within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
+    stands_on: tuple[str, ...] = ()  # what of `--require` is there if this is measured
 
     def evaluate(
         self,
@@ -66,8 +67,12 @@ def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 
     import torch
 
     label = f"torch {device}" + (" compiled" if compile else "")
-    backend = get_backend("torch", compile=compile)
-    return Subject(label, backend, lambda array: torch.from_numpy(array.copy()).to(device))
+    return Subject(
+        label,
+        get_backend("torch", compile=compile),
+        lambda array: torch.from_numpy(array.copy()).to(device),
+        stands_on=("torch",) if device == "cpu" else ("torch", device),
+    )
 
 
 def tensor_lattice_subject(device: str) -> Subject:
@@ -80,11 +85,10 @@ def tensor_lattice_subject(device: str) -> Subject:
         return Lattice(*(torch.tensor(w, dtype=kind, device=device) for w in omegas))
 
     plain = torch_subject(device)
-    return Subject(
-        f"{plain.label} tensors",
-        plain.backend,
-        plain.to_backend,
-        to_lattice,
+    return replace(
+        plain,
+        label=f"{plain.label} tensors",
+        to_lattice=to_lattice,
         contract="accuracy_of_tensor_lattices",
     )
 

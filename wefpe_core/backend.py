@@ -78,7 +78,14 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
-        """Lattice with these invariants, in the backend's own precision."""
+        """Lattice with these invariants, in the backend's own precision.
+
+        Which basis it has depends on the backend and the kind of number. Numbers: omega1
+        positive and Re tau 0 or 1/2 if both are real, else the reduced basis, as in
+        `Lattice.from_invariants`. Torch tensors: always the reduced basis up to rounding, in
+        complex tensors, which for real invariants need not contain a real half-period.
+        A discriminant of zero is a `LatticeError`; of tensors, which are not inspected, NaN.
+        """
 
     @abstractmethod
     def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:

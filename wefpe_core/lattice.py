@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from fractions import Fraction
 from typing import Any
 
 from wefpe_core._exact import GaussianRational, IntegerMatrix, cross, exact_complex, gauss_reduce
@@ -19,7 +20,7 @@ class Lattice:
         Half-periods with ``Im(omega3/omega1) > 0``. Python, NumPy or mpmath numbers, which
         are taken as exact; or torch tensors (zero-dimensional, or of a shape that broadcasts
         against ``z``), which carry gradients and are not inspected, since that would wait
-        for the device.
+        for the device; where they span no lattice, the torch backend returns NaN.
 
     Raises
     ------
@@ -65,8 +66,17 @@ class Lattice:
         raise AttributeError(f"a Lattice is immutable: cannot delete {name!r}")
 
     @classmethod
-    def _from_exact(cls, omega1: GaussianRational, omega3: GaussianRational) -> Lattice:
-        shown = (_as_shown("omega1", omega1), _as_shown("omega3", omega3))
+    def _from_exact(
+        cls,
+        omega1: GaussianRational,
+        omega3: GaussianRational,
+        made_of: tuple[Any, Any] = (None, None),
+    ) -> Lattice:
+        """Of exact half-periods; those made of mpmath numbers are shown as mpmath numbers."""
+        shown = (
+            _as_shown("omega1", _in_kind_of(made_of[0], omega1)),
+            _as_shown("omega3", _in_kind_of(made_of[1], omega3)),
+        )
         _check_orientation(omega1, omega3, shown)
         lattice = cls.__new__(cls)
         lattice._set(*shown, (omega1, omega3))
@@ -94,8 +104,13 @@ class Lattice:
 
     @classmethod
     def from_periods(cls, period1: Any, period3: Any) -> Lattice:
-        """Lattice from FULL periods, as PARI takes them."""
-        return cls(_checked("period1", period1) / 2, _checked("period3", period3) / 2)
+        """Lattice from FULL periods, as PARI takes them; numbers are halved exactly."""
+        period1, period3 = _checked("period1", period1), _checked("period3", period3)
+        if _is_tensor(period1) or _is_tensor(period3):
+            return cls(period1 / 2, period3 / 2)
+        a, b = _exact_half_period("period1", period1), _exact_half_period("period3", period3)
+        omega1, omega3 = (GaussianRational(p.re / 2, p.im / 2) for p in (a, b))
+        return cls._from_exact(omega1, omega3, made_of=(period1, period3))
 
     @classmethod
     def from_invariants(cls, g2: Any, g3: Any) -> Lattice:
@@ -136,11 +151,16 @@ class Lattice:
     @classmethod
     def rectangular(cls, omega1: Any, omega3_imag: Any) -> Lattice:
         """Rectangular lattice with half-periods `omega1` > 0 and ``1j*omega3_imag``."""
+        omega1, omega3_imag = _checked("omega1", omega1), _checked("omega3_imag", omega3_imag)
         for name, value in (("omega1", omega1), ("omega3_imag", omega3_imag)):
-            value = _checked(name, value)
             if not _is_tensor(value) and not (value.imag == 0 and value.real > 0):
                 raise LatticeError(f"{name} must be a positive real number, got {value!r}")
-        return cls(omega1, omega3_imag * 1j)
+        if _is_tensor(omega1) or _is_tensor(omega3_imag):
+            return cls(omega1, omega3_imag * 1j)
+        width = _exact_half_period("omega1", omega1)
+        height = _exact_half_period("omega3_imag", omega3_imag).re
+        omega3 = GaussianRational(Fraction(0), height)
+        return cls._from_exact(width, omega3, made_of=(omega1, omega3_imag))
 
     @property
     def omega1(self) -> Any:
@@ -225,14 +245,37 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
+def _in_kind_of(number: Any, exact: GaussianRational) -> Any:
+    """The mpmath number equal to `exact` if `number` is mpmath's, else `exact` itself."""
+    if not hasattr(number, "context"):
+        return exact
+    context = number.context
+
+    def part(value: Fraction) -> Any:
+        # Neither rounds to the precision of the context, as every other way does. The
+        # denominator is a power of two, like that of the number.
+        return context.ldexp(context.convert(value.numerator), 1 - value.denominator.bit_length())
+
+    if not exact.im:
+        return part(exact.re)
+    return context.make_mpc((part(exact.re)._mpf_, part(exact.im)._mpf_))
+
+
 def _as_shown(name: str, value: Any) -> Any:
     """The half-period as users see it: a double, rounded if need be, or the mpmath number."""
     if _is_tensor(value) or hasattr(value, "context"):
         return value
     shown = _as_double(name, value)
     if shown == 0:  # the half-period itself is not: that was refused before
-        raise LatticeError(f"{name} is below the range of doubles: {value!r:.60}")
+        raise LatticeError(f"{name} is below the range of doubles: {_in_brief(value)}")
     return shown
+
+
+def _in_brief(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # Python does not spell out integers of more than 4300 digits
+        return "a number of thousands of digits"
 
 
 def _as_double(name: str, value: Any) -> complex:
@@ -241,7 +284,7 @@ def _as_double(name: str, value: Any) -> complex:
     except OverflowError:  # of integers and fractions; mpmath's numbers become infinite
         number = complex("inf")
     if not (math.isfinite(number.real) and math.isfinite(number.imag)):
-        raise LatticeError(f"{name} is beyond the range of doubles: {value!r:.60}")
+        raise LatticeError(f"{name} is beyond the range of doubles: {_in_brief(value)}")
     return number
 
 

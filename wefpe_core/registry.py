@@ -65,15 +65,22 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
     BackendUnavailableError
         Its library is not installed; the message names the extra that brings it.
     InputError
-        The backend does not take one of `options`.
+        The backend does not take one of `options`, or it cannot be told from others (a list).
     """
+    if not isinstance(name, str):
+        raise InputError(f"a backend is asked for by its name, a string, not {name!r}")
     if name not in _BUILTIN and name not in _third_party():
         missing = [known for known in _BUILTIN if known not in available_backends()]
         raise UnknownBackendError(
             f"unknown backend {name!r}; available: {', '.join(available_backends())}"
             + (f"; not installed: {', '.join(missing)}" if missing else "")
-            + did_you_mean(str(name), available_backends())
+            + did_you_mean(name, available_backends())
         )
+    for key, value in options.items():
+        try:
+            hash(value)
+        except TypeError as error:
+            raise InputError(f"{key}={value!r} is no option of a backend: {error}") from error
     # With their types: 1 equals True, but is not the same option.
     return _build(name, tuple(sorted((key, type(value), value) for key, value in options.items())))
 

@@ -63,6 +63,45 @@ def test_a_rectangle_has_a_real_and_an_imaginary_half_period() -> None:
     assert Lattice.rectangular(1.25, 0.75) == Lattice(1.25, 0.75j)
 
 
+def forty_digits(numerator: int, denominator: int) -> Any:
+    with mpmath.workdps(40):
+        return mpmath.mpf(numerator) / denominator
+
+
+MANTISSA, EXPONENT = forty_digits(1, 3).man_exp
+NO_DOUBLES = {
+    "forty digits": (forty_digits(1, 3), Fraction(int(MANTISSA), 2**-EXPONENT)),
+    "fraction": (Fraction(1, 3), Fraction(1, 3)),
+    "integer": (2**53 + 1, Fraction(2**53 + 1)),
+    "long double": (np.longdouble("0.1"), Fraction(*np.longdouble("0.1").as_integer_ratio())),
+}
+
+
+@pytest.mark.parametrize("case", NO_DOUBLES)
+def test_constructors_take_numbers_as_exact(case: str) -> None:
+    """Whatever the precision mpmath happens to have, and in which arithmetic numbers multiply."""
+    number, exact = NO_DOUBLES[case]
+    assert Lattice.rectangular(number, number).exact == ((exact, 0), (0, exact))
+    assert Lattice.from_periods(number, 1j).exact == ((exact / 2, 0), (0, Fraction(1, 2)))
+    with mpmath.workdps(5):
+        assert Lattice.rectangular(number, number).exact == ((exact, 0), (0, exact))
+
+
+def test_periods_of_mpmath_numbers_are_shown_as_mpmath_numbers() -> None:
+    """With all digits, and beyond the range of doubles."""
+    huge = mpmath.mpf(10) ** 400
+    lattice = Lattice.from_periods(huge, mpmath.mpc(1, 4) * huge)
+    assert (lattice.omega1, lattice.omega3) == (huge / 2, mpmath.mpc(1, 4) * huge / 2)
+    third = forty_digits(1, 3)
+    lattice = Lattice.rectangular(third, third)
+    assert (lattice.omega1.real, lattice.omega3.imag) == (third, third)
+    assert not repr(lattice).endswith("rounded>")
+
+
+def test_a_half_period_may_be_a_double_though_the_period_is_none() -> None:
+    assert Lattice.from_periods(2**1024, 1j).omega1 == 2.0**1023
+
+
 @pytest.mark.parametrize("g2", [1.0, 0.25, 4, 3.7, 1e-3, 1e20, 7e-21, 1e300, 5e-324])
 def test_lemniscatic_half_period_is_correctly_rounded_dlmf_23_5_iii(g2: float) -> None:
     with mpmath.workdps(40):
@@ -273,6 +312,8 @@ EVERY_MAKER: dict[str, Callable[[], Lattice]] = {
     "tau": lambda: Lattice.from_tau(0.1 + 1.1j),
     "tau and omega1": lambda: Lattice.from_tau(0.2 + 1.1j, omega1=0.8 + 0.6j),
     "full periods": lambda: Lattice.from_periods(0.1, 0.3 + 0.7j),
+    "full periods, mpmath": lambda: Lattice.from_periods(mpmath.mpf(1) / 3, mpmath.mpc(1, 2) / 7),
+    "full periods, rounded": lambda: Lattice.from_periods(Fraction(1, 3), 1j),
     "invariants": lambda: Lattice.from_invariants(1.3 - 0.2j, 0.7j),
     "rectangle": lambda: Lattice.rectangular(0.1, 0.7),
     "reduced": lambda: Lattice(0.1 - 0.3j, 12.7 + 1.1j).reduced()[0],
@@ -446,6 +487,8 @@ BAD_HALF_PERIODS: dict[str, tuple[tuple[Any, Any], list[str]]] = {
     "NaN mpc": ((1, mpmath.mpc(0, "nan")), ["omega3", "nan"]),
     "NaN of NumPy": ((np.float32(NAN), 1j), ["omega1", "nan"]),
     "beyond every double": ((10**400, 1j), ["omega1"]),
+    "beyond what Python prints": ((10**5000, 1j), ["omega1", "thousands of digits"]),
+    "below what Python prints": ((1j, Fraction(-1, 10**5000)), ["omega3", "thousands of digits"]),
     "bool": ((True, 1j), ["omega1", "True"]),
     "NumPy bool": ((1, np.bool_(True)), ["omega3", "True"]),
     "string": (("1", 1j), ["omega1", "'1'"]),
@@ -477,6 +520,8 @@ BAD_CONSTRUCTIONS: dict[str, tuple[Callable[[], Lattice], list[str]]] = {
     "product below doubles": (lambda: Lattice.from_tau(1e-200j, omega1=1e-200), ["1e-200"]),
     "zero period": (lambda: Lattice.from_periods(0, 1j), ["got 0"]),
     "infinite period": (lambda: Lattice.from_periods(1, complex(0, INF)), ["inf"]),
+    "period beyond doubles": (lambda: Lattice.from_periods(10**400, 1j), ["omega1"]),
+    "period below doubles": (lambda: Lattice.from_periods(1, 5e-324j), ["omega3"]),
     "bool period": (lambda: Lattice.from_periods(True, 1j), ["period1", "True"]),
     "flat rectangle": (lambda: Lattice.rectangular(1, 0), ["omega3_imag", "got 0"]),
     "negative rectangle": (lambda: Lattice.rectangular(-1.5, 1), ["omega1", "-1.5"]),
@@ -485,6 +530,7 @@ BAD_CONSTRUCTIONS: dict[str, tuple[Callable[[], Lattice], list[str]]] = {
     "imaginary height": (lambda: Lattice.rectangular(1, 2j), ["omega3_imag", "2j"]),
     "NaN rectangle": (lambda: Lattice.rectangular(NAN, 1), ["omega1", "nan"]),
     "infinite rectangle": (lambda: Lattice.rectangular(1, INF), ["omega3", "inf"]),
+    "rectangle beyond doubles": (lambda: Lattice.rectangular(1, 10**400), ["omega3"]),
     "bool rectangle": (lambda: Lattice.rectangular(1, True), ["omega3_imag", "True"]),
     "string rectangle": (lambda: Lattice.rectangular("2", 1), ["omega1", "'2'"]),
     "NaN invariant": (lambda: Lattice.from_invariants(NAN, 1), ["g2", "nan"]),

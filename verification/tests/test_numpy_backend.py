@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import mpmath
@@ -575,3 +576,27 @@ def test_memory_beyond_input_and_output_is_bounded() -> None:
     output = sum(array.nbytes for array in results)
     assert output == 2 * z.nbytes
     assert peak - output < 64 * 2**20
+
+
+NOT_AS_IN_MEMORY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "transposed": lambda z: z.reshape(2000, -1).T,
+    "every other column": lambda z: np.repeat(z.reshape(2000, -1), 2, axis=1)[:, ::2],
+    "broadcast": lambda z: np.broadcast_to(z[:1000], (len(z) // 1000, 1000)),
+    "integers": lambda z: (64 * z.real).astype(np.int16),
+    "foreign byte order": lambda z: z.astype(z.dtype.newbyteorder()),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_AS_IN_MEMORY)
+def test_no_input_is_copied_as_a_whole(kind: str) -> None:
+    """Two million points again: a copy would take 32 MB, and 16 MB of integers."""
+    z = NOT_AS_IN_MEMORY[kind](points(2_000_000))
+    want = BACKEND.green(np.ascontiguousarray(z[:3]), OBLIQUE)  # prepares and caches the lattice
+    tracemalloc.start()
+    try:
+        result = BACKEND.green(z, OBLIQUE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - result.nbytes < 8 * z.size
+    assert_same_bits(result[:3], want)

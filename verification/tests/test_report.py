@@ -109,15 +109,49 @@ def test_the_files_hold_what_was_measured_and_ask_for_nothing(
     assert "url(http" not in page
 
 
+GREEN = ["--size", "small", "--dtype", "complex64", "--function", "green"]
+
+
 def test_what_is_required_and_skipped_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     torch = pytest.importorskip("torch", reason="the torch extra is not installed")
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device, so nothing is skipped")
-    options = ["--size", "small", "--backend", "torch", "--device", "cuda", "--function", "green"]
+    options = [*GREEN, "--backend", "torch"]
     assert command.main(options) == 0
     assert "skipped cuda: torch sees no CUDA device" in capsys.readouterr().out
     assert command.main([*options, "--require", "torch,cuda"]) == 1
     assert "required, but skipped: cuda" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "required"),
+    [
+        (["--backend", "numpy"], ["torch", "cuda"]),
+        (["--device", "cpu"], ["cuda"]),
+    ],
+)
+def test_what_is_required_and_left_out_by_the_options_is_a_failure(
+    options: list[str], required: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([*GREEN, *options, "--require", ",".join(required)]) == 1
+    printed = capsys.readouterr().out
+    for name in required:
+        assert f"required, but skipped: {name}: nothing is measured on it" in printed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--backend", "numpy", "--function", "gradient"],
+        ["--backend", "numpy", "--function", "gradient", "--require", "torch"],
+        ["--function", "gradient", "--dtype", "complex64"],
+    ],
+)
+def test_a_run_that_would_measure_nothing_is_refused(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--size", "small", *options]) == 2
+    assert "nothing to measure" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,13 @@ def test_an_unknown_option_is_refused():
         wefpe_core.get_backend("numpy", colour="red")
 
 
+def test_what_cannot_be_looked_up_is_refused_and_named():
+    with pytest.raises(wefpe_core.InputError, match=r"\['numpy'\]"):
+        wefpe_core.get_backend(["numpy"])
+    with pytest.raises(wefpe_core.InputError, match=r"dps=\[50\]"):
+        wefpe_core.get_backend("mpmath", dps=[50])
+
+
 @pytest.mark.parametrize(
     "foreign",
     ["backends.py", "backends/__init__.py", "backends/numpy_backend.py"],

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
@@ -197,6 +198,12 @@ def test_the_joint_graph_on_a_lattice_of_numbers_agrees_with_eager(device):
     assert ((gradient - wanted).abs() <= 16 * torch.finfo(z.dtype).eps * wanted.abs()).all()
 
 
+@pytest.mark.parametrize("z", [np.array([0.5, 0.25]), [0.5, 0.25j], 0.5])
+def test_what_is_no_tensor_may_enter_compiled_code(z):
+    function = compiled(lambda z: BACKEND.green(z, NUMBERS))
+    assert_identical(function(z), BACKEND.green(z, NUMBERS))
+
+
 # --- compile=True: one graph for all shapes and lattices -----------------------------------
 
 
@@ -269,6 +276,16 @@ def test_gradients_pass_through_compile_true(counter, device):
         torch.autograd.grad(each.green(z, NUMBERS).sum(), z)[0] for each in (backend, BACKEND)
     ]
     assert_identical(*gradients)
+
+
+@every_device
+def test_a_lattice_first_met_in_inference_mode_can_be_trained_on(counter, device):
+    backend, lattice = get_backend("torch", compile=True), Lattice(1.0, 0.375 + 1.0625j)
+    with torch.inference_mode():
+        backend.green(some_points(device), lattice)
+    z = some_points(device).requires_grad_()
+    [gradient] = torch.autograd.grad(backend.green(z, lattice).sum(), z)
+    assert_identical(gradient, torch.autograd.grad(BACKEND.green(z, lattice).sum(), z)[0])
 
 
 @every_device

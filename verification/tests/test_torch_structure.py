@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import backends  # noqa: E402
+from backends import torch_ops  # noqa: E402
 from verification.tests.torch_devices import every_device  # noqa: E402
 from wefpe_core import InputError, InputTypeError, Lattice, get_backend  # noqa: E402
 
@@ -128,6 +129,48 @@ def test_python_numbers_count_as_double_precision(z, function):
 def test_arrays_count_as_tensors_of_their_dtype(dtype):
     z = np.array([0.5, 0.25]).astype(dtype)
     assert_identical(BACKEND.wp(z, NUMBERS), BACKEND.wp(torch.from_numpy(z), NUMBERS))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+UNUSUAL_ARRAYS = {
+    "read-only": read_only(np.array([0.5, 0.25])),
+    "reversed": np.array([0.5, 0.25])[::-1],
+    "foreign byte order": np.array([0.5, 0.25j]).astype(np.dtype(complex).newbyteorder()),
+    "field of a record": np.array([(1, 0.5), (2, 0.25)], dtype="i4, f8")["f1"],
+    "broadcast": np.broadcast_to(np.array([0.5, 0.25]), (3, 2)),
+    "transposed": np.array([[0.5, 0.25, 0.125], [0.75, 0.375, 0.625]]).T,
+    "scalar": np.float32(0.5),
+}
+
+
+@pytest.mark.parametrize("case", UNUSUAL_ARRAYS)
+def test_arrays_may_lie_in_memory_as_they_like(case):
+    """As for the NumPy backend: no refusal, and no warning, which would be an error here."""
+    z = UNUSUAL_ARRAYS[case]
+    plain = torch.tensor(z.tolist(), dtype=getattr(torch, z.dtype.newbyteorder("=").name))
+    assert_identical(BACKEND.wp(z, NUMBERS), BACKEND.wp(plain, NUMBERS))
+
+
+@pytest.mark.parametrize("z", [np.array([0.5, 0.25]), np.zeros((3, 2)).T, np.zeros(8)[::2]])
+def test_ordinary_arrays_are_not_copied(z):
+    assert torch_ops.as_tensor(z).data_ptr() == z.ctypes.data
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_integers_are_integers(dtype):
+    want = BACKEND.wp(torch.tensor([1, 3]), NUMBERS)
+    for z in (np.array([1, 3], dtype=dtype), torch.tensor([1, 3], dtype=getattr(torch, dtype))):
+        assert_identical(BACKEND.wp(z, NUMBERS), want)
+
+
+@pytest.mark.parametrize("nest", [lambda t: [t], lambda t: (0.25, t), lambda t: [[0.25], [t]]])
+def test_a_sequence_of_tensors_is_refused_rather_than_cut_from_its_gradient(nest):
+    with pytest.raises(InputError, match=r"torch\.stack"):
+        BACKEND.wp(nest(torch.tensor(0.5, requires_grad=True)), NUMBERS)
 
 
 @every_device
@@ -605,3 +648,88 @@ def test_a_loss_that_leaves_a_pole_out_has_its_gradient_in_the_lattice(function,
 
     ordinary = torch.tensor([*POINTS, 0.5 + 0.75j], dtype=torch.complex128, device=device)
     assert_identical(gradients(z), gradients(ordinary))
+
+
+# --- Lattices that are none ----------------------------------------------------------------
+
+NO_LATTICES = {
+    "negatively oriented": (1.0 - 0.25j, -0.5 - 1.5j),
+    "negatively oriented, skew": (0.7 + 0.1j, 8.5 - 0.3j),
+    "collinear": (1.0 + 0.5j, 2.0 + 1.0j),
+    "collinear, opposite directions": (0.1875 + 0.5625j, -0.3125 - 0.9375j),
+    "zero omega1": (0.0, 1j),
+    "zero omega3": (1.0, 0.0),
+    "no number": (complex("nan"), 1j),
+    "infinite": (1.0, complex(0.0, float("inf"))),
+}
+every_precision = pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+
+
+@every_device
+@every_precision
+@pytest.mark.parametrize("case", NO_LATTICES)
+def test_half_periods_that_span_no_lattice_give_nan(case, dtype, device):
+    """Nobody looks at tensors when the lattice is made, so the values have to tell."""
+    lattice = Lattice(*(torch.tensor(w, dtype=dtype, device=device) for w in NO_LATTICES[case]))
+    z = torch.tensor(POINTS, dtype=dtype, device=device)
+    # (A sum of two points is theirs whatever the lattice; the truncated series has no basis.)
+    for name in OF_POINTS.keys() - {"add", "lattice_sum"}:
+        for value in results(OF_POINTS[name](z, lattice)):
+            assert value.isnan().all(), name
+    for name, function in OF_LATTICES.items():
+        for value in function(lattice):
+            assert value.isnan().all(), name
+
+
+@every_device
+@every_precision
+@pytest.mark.parametrize("case", NO_LATTICES)
+def test_a_lattice_that_is_none_changes_no_bit_of_the_others(case, dtype, device):
+    """Neither of values nor of gradients, that of a half-period they share included."""
+    bad1, bad3 = NO_LATTICES[case]
+    # Where omega1 itself is to blame, no lattice can share it: the others share a good one.
+    is_shared = case not in ("zero omega1", "no number")
+    first, bad = ([bad1], bad3) if is_shared else ([OMEGAS[0]], complex("nan"))
+    third = [1.5j * first[0], (0.5 + 0.75j) * first[0]]
+
+    def values_and_gradients(third: list[complex]) -> tuple[Any, ...]:
+        omega1, omega3 = (
+            torch.tensor(w, dtype=dtype, device=device, requires_grad=True) for w in (first, third)
+        )
+        z = torch.tensor(0.25 + 0.125j, dtype=dtype, device=device)
+        value = BACKEND.green(z, Lattice(omega1, omega3))
+        gradients = torch.autograd.grad(value[:2].sum(), (omega1, omega3))
+        return value[:2].detach(), gradients[0], gradients[1][:2]
+
+    assert_identical(values_and_gradients([*third, bad]), values_and_gradients(third))
+
+
+@every_device
+@every_precision
+@pytest.mark.parametrize("e", [1.0, -2.0, 0.375, 1 + 2j])
+def test_invariants_without_discriminant_give_nan(e, dtype, device):
+    """Roots e, e, -2e. Beside them, an invariant shared with a lattice keeps its gradient."""
+    g2, g3 = (
+        torch.tensor(g, dtype=dtype, device=device, requires_grad=True)
+        for g in (12 * e**2, [-8 * e**3, -3 * e**3])
+    )
+    lattice = BACKEND.lattice_from_invariants(g2, g3)
+    for omega in (lattice.omega1, lattice.omega3):
+        assert omega[0].isnan()
+        assert omega[1].isfinite()
+    [gradient] = torch.autograd.grad(lattice.omega1[1].abs(), g2)
+    alone = BACKEND.lattice_from_invariants(g2, g3[1])
+    assert_identical(gradient, torch.autograd.grad(alone.omega1.abs(), g2)[0])
+
+
+@every_device
+@every_precision
+def test_the_next_number_has_a_discriminant(dtype, device):
+    """In working precision cube and square agree, but there is a tall lattice all the same."""
+    part = torch.float32 if dtype is torch.complex64 else torch.float64
+    g2, g3 = (torch.tensor(g, dtype=part, device=device) for g in (3.0, 1.0))
+    for towards in (0.0, 2.0):
+        neighbour = torch.nextafter(g3, torch.tensor(towards, dtype=part, device=device))
+        lattice = BACKEND.lattice_from_invariants(g2, neighbour)
+        assert lattice.omega1.isfinite()
+        assert lattice.tau.imag > 2
