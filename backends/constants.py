@@ -46,6 +46,7 @@ class Precision(NamedTuple):
     # are finite. It counts only where what the inverse is multiplied by is below eps by far.
     underflow_guard: float
     part_bits: int  # of the pieces a period is cut into
+    largest_exponent: float  # whose exponential does not overflow
 
     @property
     def index_limit(self) -> float:
@@ -67,8 +68,8 @@ class Precision(NamedTuple):
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26)
-SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6)
+DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26, largest_exponent=709.78)
+SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6, largest_exponent=88.72)
 
 
 class SplitReal(NamedTuple):

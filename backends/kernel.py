@@ -248,10 +248,13 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
     m_odd, n_odd = _parity(ops, m), _parity(ops, n)
     sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
     theta = theta_quotient(f, c)
+    # Zero at every lattice point, also where the exponential before it would overflow. Held finite,
+    # it neither makes NaN of that zero nor cuts it from its derivative.
+    overflows = exponent.re > precision.largest_exponent
+    exponent = Pair(ops.where(overflows, precision.largest_exponent, exponent.re), exponent.im)
     value = c.period_over_pi * (theta * pair_exp(ops, exponent)).scale(sign)
-    # Zero at every lattice point, also where the exponential before it has overflowed.
     is_zero = (theta.re == 0.0) & (theta.im == 0.0)
-    value = Pair(ops.where(is_zero, 0.0, value.re), ops.where(is_zero, 0.0, value.im))
+    value = Pair(ops.where(overflows & ~is_zero, float("inf"), value.re), value.im)
     return ops.with_infinities(value, offset)
 
 

@@ -71,7 +71,7 @@ class NumpyOps:
         if np.isfinite(value.re + value.im).all():  # almost always
             return value
         finite = np.isfinite(value.re) & np.isfinite(value.im)
-        overflowed = ~finite & np.isfinite(offset.re)
+        overflowed = ~finite & np.isfinite(offset.re) & np.isfinite(offset.im)
         return Pair(
             self.where(overflowed, np.inf, self.where(finite, value.re, np.nan)),
             self.where(finite, value.im, np.nan),

@@ -84,7 +84,7 @@ class TorchOps:
         finite = torch.isfinite(value.re) & torch.isfinite(value.im)
         if is_pole is not None:
             finite = finite & ~is_pole
-        overflowed = ~finite & torch.isfinite(offset.re)
+        overflowed = ~finite & torch.isfinite(offset.re) & torch.isfinite(offset.im)
         return Pair(
             torch.where(overflowed, float("inf"), torch.where(finite, value.re, float("nan"))),
             torch.where(finite, value.im, float("nan")),

@@ -238,11 +238,16 @@ def test_infinity_is_the_neutral_element(subject: Subject, dtype: str) -> None:
             assert np.isinf(value.real).all() or np.isinf(value.imag).all()
 
 
-def test_nan_stays_nan(subject: Subject) -> None:
+# NaN in either part, and what is infinite in the imaginary part only.
+NANS = (complex(math.nan, 0), complex(1, math.nan), complex(math.nan, math.nan))
+
+
+@pytest.mark.parametrize("nan", NANS)
+def test_nan_stays_nan(subject: Subject, nan: complex) -> None:
     p, dp = subject.evaluate("wp_and_prime", cell_points(OBLIQUE, 4, seed=6), lattice=OBLIQUE)
     for place in range(4):
         arguments = [p.copy(), dp.copy(), p[::-1].copy(), dp[::-1].copy()]
-        arguments[place][1] = math.nan
+        arguments[place][1] = nan
         got = call(subject, "add", *arguments, OBLIQUE)
         clean = call(subject, "add", p, dp, p[::-1].copy(), dp[::-1].copy(), OBLIQUE)
         for value, untouched in zip(got, clean, strict=True):
@@ -303,6 +308,18 @@ def test_lattice_sum_is_the_double_loop_up_to_rounding(
             for value, want, size in zip(got, wants, sizes, strict=True):
                 assert value.dtype == dtype
                 assert abs(mpmath.mpc(complex(value[k])) - want) <= roundings * unit * size
+
+
+@pytest.mark.parametrize(
+    "bad", [*NANS, complex(0.3, math.inf), complex(-math.inf, 0.3), complex(math.inf, math.inf)]
+)
+def test_the_sum_at_no_point_is_nan_and_not_infinite(subject: Subject, bad: complex) -> None:
+    z = np.array([0.3 + 0.2j, bad, 0.5])
+    clean = call(subject, "lattice_sum", np.array([0.3 + 0.2j, 0.1, 0.5]), OBLIQUE, 2, 2)
+    for value, untouched in zip(call(subject, "lattice_sum", z, OBLIQUE, 2, 2), clean, strict=True):
+        assert np.isnan(value[1].real)
+        assert np.isnan(value[1].imag)
+        np.testing.assert_array_equal(value[[0, 2]], untouched[[0, 2]])
 
 
 @pytest.mark.parametrize("name", ["square", "lemniscatic", "hexagonal", "oblique", "tall"])
