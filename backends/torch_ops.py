@@ -70,6 +70,9 @@ class TorchOps:
     def as_weight(self, condition: Tensor) -> Tensor:
         return condition.to(self._dtype)
 
+    def power_of_two(self, x: Tensor) -> Tensor:
+        return 0.5 * x / torch.frexp(x)[0]
+
     def constant(self, x: Any) -> Any:
         return x.detach() if isinstance(x, Tensor) else x
 
