@@ -14,34 +14,83 @@ from backends.pair import ArrayOps, Pair, pair_sqrt, select
 
 
 def add_points(
-    ops: ArrayOps, first: tuple[Pair, Pair], second: tuple[Pair, Pair], g2: Pair
+    ops: ArrayOps, first: tuple[Pair, Pair], second: tuple[Pair, Pair], g2: Pair, unit: Any
 ) -> tuple[Pair, Pair]:
     """(wp, wp') at z1+z2 by the chord through two points of the curve (DLMF 23.10.1).
 
-    The slope has two expressions, equal on the curve; one is 0/0 where z1 = z2, the other
-    where wp'(z1) = -wp'(z2) otherwise. The better conditioned one is taken. An infinite
-    value stands for a lattice point, the neutral element.
+    An infinite value stands for a lattice point, the neutral element. `g2` is given over the
+    fourth power of `unit` (see `SeriesConstants`).
     """
-    (p1, dp1), (p2, dp2) = first, second
+    finite_if_inputs_are = sum((x - x for x in (*first, *second)), Pair(0.0, 0.0))
+    neutral = [_is_infinite(ops, p) for p, _ in (first, second)]
+    either = neutral[0] | neutral[1]
+    # Nobody selects what comes of an infinite value, but its derivative would be NaN.
+    (p1, dp1), (p2, dp2) = (
+        tuple(_where_needed(ops, ~either, value) for value in point) for point in (first, second)
+    )
+    # wp, wp' and g2 scale like the second, third and fourth power of a number. Divided by it, one
+    # power at a time, their squares are in range wherever they are.
+    largest = ops.sqrt(_larger(ops, _size(ops, p1), _size(ops, p2)))
+    power = ops.power_of_two(_larger(ops, largest, unit))
+    shrink = 1.0 / power
+    p1, p2 = (p.scale(shrink).scale(shrink) for p in (p1, p2))
+    dp1, dp2 = (dp.scale(shrink).scale(shrink).scale(shrink) for dp in (dp1, dp2))
+    ratio = unit * shrink
+    g2 = g2.scale(ratio * ratio).scale(ratio * ratio)
+    p, dp, is_opposite = _chord(ops, p1, dp1, p2, dp2, g2)
+    p, dp = p.scale(power).scale(power), dp.scale(power).scale(power).scale(power)
+    p, dp = (ops.with_infinities(value, finite_if_inputs_are, is_opposite) for value in (p, dp))
+    for is_neutral, (p_other, dp_other) in zip(neutral, (second, first), strict=True):
+        p, dp = select(ops, is_neutral, p_other, p), select(ops, is_neutral, dp_other, dp)
+    return p, dp
+
+
+def _chord(
+    ops: ArrayOps, p1: Pair, dp1: Pair, p2: Pair, dp2: Pair, g2: Pair
+) -> tuple[Pair, Pair, Any]:
+    """The sum of two finite points, and where they are opposite and have none.
+
+    The slope has two expressions, equal on the curve; one is 0/0 where z1 = z2, the other
+    where wp'(z1) = -wp'(z2) otherwise. The better conditioned one is taken.
+    """
     chord, tangent = p1 - p2, dp1 + dp2
     p_scale = _modulus(ops, p1) + _modulus(ops, p2)
     dp_scale = _modulus(ops, dp1) + _modulus(ops, dp2)
+    # Both products are 0 also where both points are the same zero of wp: there is no chord then.
     use_chord = _modulus(ops, chord) * dp_scale >= _modulus(ops, tangent) * p_scale
+    use_chord = use_chord & ~_is_zero(chord)
     slope = select(ops, use_chord, dp1 - dp2, 4.0 * (p1 * p1 + p1 * p2 + p2 * p2) - g2)
-    slope = slope * select(ops, use_chord, chord, tangent).reciprocal()
+    run = select(ops, use_chord, chord, tangent)
+    is_opposite = _is_zero(run)
+    run = _where_needed(ops, ~is_opposite, run)
+    # Few bits may be left of the difference, so its square needs a range of its own.
+    shrink = 1.0 / ops.power_of_two(_size(ops, run))
+    slope = slope * run.scale(shrink).reciprocal().scale(shrink)
     p = 0.25 * slope.square() - p1 - p2
-    dp = slope * (p1 - p) - dp1
-    # Opposite points have no slope: their sum is the lattice point. NaN stays NaN.
-    finite_if_inputs_are = sum((x - x for x in (p1, dp1, p2, dp2)), Pair(0.0, 0.0))
-    p, dp = (ops.with_infinities(value, finite_if_inputs_are) for value in (p, dp))
-    for point, other in ((p1, (p2, dp2)), (p2, (p1, dp1))):
-        is_neutral = ops.isinf(point.re) | ops.isinf(point.im)
-        p, dp = select(ops, is_neutral, other[0], p), select(ops, is_neutral, other[1], dp)
-    return p, dp
+    return p, slope * (p1 - p) - dp1, is_opposite
 
 
 def _modulus(ops: ArrayOps, x: Pair) -> Any:
     return ops.hypot(x.re, x.im)
+
+
+def _size(ops: ArrayOps, x: Pair) -> Any:
+    """The larger part of x, a constant that scales."""
+    re, im = ops.constant(x.re), ops.constant(x.im)
+    return _larger(ops, re * ops.sign_of(re), im * ops.sign_of(im))
+
+
+def _is_zero(x: Pair) -> Any:
+    return (x.re == 0.0) & (x.im == 0.0)
+
+
+def _is_infinite(ops: ArrayOps, x: Pair) -> Any:
+    return ops.isinf(x.re) | ops.isinf(x.im)
+
+
+def _where_needed(ops: ArrayOps, condition: Any, x: Pair, other: float = 1.0) -> Pair:
+    """`x`, and elsewhere a number that does no harm to derivatives."""
+    return Pair(ops.where_needed(condition, x.re, other), ops.where_needed(condition, x.im, 0.0))
 
 
 def lattice_sum(
@@ -53,9 +102,13 @@ def lattice_sum(
     """
     column = Pair(z.re[..., None], z.im[..., None])
     wp_re = wp_im = dp_re = dp_im = 0.0
+    is_pole: Any = False
     for n in range(-n_max, n_max + 1):
         w = omega1.scale(2.0 * m) + (2.0 * n) * omega3
-        inverse = (column - w).reciprocal()
+        from_w = column - w
+        is_w = _is_zero(from_w)
+        is_pole = is_pole | is_w.any(-1)
+        inverse = _where_needed(ops, ~is_w, from_w).reciprocal()
         square = inverse.square()
         cube = square * inverse
         # The term of w = 0 is 1/z^2 alone; adding 1 keeps its quotient finite before removal.
@@ -66,7 +119,7 @@ def lattice_sum(
         dp_re = dp_re - 2.0 * cube.re.sum(-1)
         dp_im = dp_im - 2.0 * cube.im.sum(-1)
     sums = (Pair(wp_re, wp_im), Pair(dp_re, dp_im))
-    wp, wp_prime = (ops.with_infinities(value, z) for value in sums)
+    wp, wp_prime = (ops.with_infinities(value, z, is_pole) for value in sums)
     return wp, wp_prime
 
 
@@ -139,34 +192,48 @@ def _smaller(ops: ArrayOps, x: Any, y: Any) -> Any:
     return ops.where(x < y, x, y)
 
 
+def _larger(ops: ArrayOps, x: Any, y: Any) -> Any:
+    return ops.where(x > y, x, y)
+
+
 def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision) -> Pair:
     """The solution of wp(z) = w in the upper half of the cell around 0 (see AbstractBackend)."""
-    # R_F is homogeneous of degree -1/2: dividing by about |w| keeps its squares in range.
-    re, im = ops.constant(w.re), ops.constant(w.im)
-    size = 1.0 + (0.25 * (re * ops.sign_of(re)) + 0.25 * (im * ops.sign_of(im)))
-    scaled = Pair(w.re / size, w.im / size) * c.wp_scale.reciprocal()
-    from_e1, from_e3 = (scaled - c.roots[k].scale(1.0 / size) for k in (0, 2))
+    is_infinite = _is_infinite(ops, w)
+    # R_F is homogeneous of degree -1/2. Divided by the square of a power of two, at least as large
+    # as pi/a and as the square root of w, nothing in it leaves the range.
+    unit = ops.constant(c.unit)
+    size = ops.where(is_infinite, 0.0, ops.sqrt(_size(ops, w)))
+    shrink = 1.0 / ops.power_of_two(_larger(ops, size, unit))
+    # Any number that is far from the roots will do where w is infinite.
+    small = _where_needed(ops, ~is_infinite, w.scale(shrink).scale(shrink), 8.0)
+    period = c.period_over_pi.scale(unit)
+    scaled = small * period.square()
+    ratio = unit * shrink
+    from_e1, from_e3 = (scaled - c.roots[k].scale(ratio * ratio) for k in (0, 2))
     # Not w - e2: on a tall lattice e2 and e3 round to the same number, but their gap is known.
-    from_e2 = from_e3 - c.root_gap.scale(1.0 / size)
+    from_e2 = from_e3 - c.root_gap.scale(ratio * ratio)
     v = carlson_rf(ops, from_e1, from_e2, from_e3, precision.carlson_steps)
-    z = (v * c.period_over_pi).scale(1.0 / ops.sqrt(size))
+    z = (v * period).scale(shrink)
     cell = locate(ops, z, c, precision)
     z = offset_from(ops, z, cell.m, cell.n, c, precision)
     # On the lower edge (row = 0) both solutions qualify, and rounding must not choose.
     edge = 16.0 * precision.eps
     on_edge = cell.row * cell.row < edge * edge
     sign = ops.sign_of(ops.where(on_edge, cell.column, cell.row))
-    z = Pair(z.re * sign, z.im * sign)
+    # Nor may it choose between the sides (column = 1/2 and -1/2), which a period moves together.
+    column = cell.column * sign
+    is_left = ops.as_weight(column < edge - 0.5)
+    column = column + is_left
+    z = Pair(z.re * sign + is_left * c.period1_re.high, z.im * sign + is_left * c.period1_im.high)
     # Likewise on the upper edge (row = 1/2), where the other solution is period3 - z, moved by a
     # period back into the region.
-    column = cell.column * sign
     mirrored = ops.constant(c.tau.re) - column
     turns = ops.rint(mirrored)
+    turns = turns - ops.as_weight(mirrored - turns < edge - 0.5)
     mirror = Pair(
         (c.period3_re.high - z.re) - turns * c.period1_re.high,
         (c.period3_im.high - z.im) - turns * c.period1_im.high,
     )
     on_upper_edge = 0.5 - cell.row * ops.sign_of(cell.row) < edge
     z = select(ops, on_upper_edge & (mirrored - turns > column), mirror, z)
-    is_infinite = ops.isinf(w.re) | ops.isinf(w.im)
     return Pair(ops.where(is_infinite, 0.0, z.re), ops.where(is_infinite, 0.0, z.im))

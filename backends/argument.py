@@ -78,18 +78,17 @@ def offset_from(
 ) -> Pair:
     """z - m*a - n*b, exact to its last bit or so however far away z is."""
     minus_m, minus_n = -m, -n
-
-    def component(x: Any, a: SplitReal, b: SplitReal) -> Any:
-        exact = plus_multiples(
-            ops.constant(x),
-            minus_m,
-            a.mapped(ops.constant),
-            minus_n,
-            b.mapped(ops.constant),
-            precision,
-        )
-        return ops.with_derivative_of(exact, lambda: (x + minus_n * b.high) + minus_m * a.high)
-
     return Pair(
-        component(z.re, c.period1_re, c.period3_re), component(z.im, c.period1_im, c.period3_im)
+        exact_sum(ops, z.re, minus_m, c.period1_re, minus_n, c.period3_re, precision),
+        exact_sum(ops, z.im, minus_m, c.period1_im, minus_n, c.period3_im, precision),
     )
+
+
+def exact_sum(
+    ops: ArrayOps, x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal, precision: Precision
+) -> Any:
+    """`plus_multiples`, differentiated as the linear function it is."""
+    exact = plus_multiples(
+        ops.constant(x), m, a.mapped(ops.constant), n, b.mapped(ops.constant), precision
+    )
+    return ops.with_derivative_of(exact, lambda: (x + n * b.high) + m * a.high)

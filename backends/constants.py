@@ -46,6 +46,7 @@ class Precision(NamedTuple):
     # are finite. It counts only where what the inverse is multiplied by is below eps by far.
     underflow_guard: float
     part_bits: int  # of the pieces a period is cut into
+    largest_exponent: float  # whose exponential does not overflow
 
     @property
     def index_limit(self) -> float:
@@ -63,12 +64,19 @@ class Precision(NamedTuple):
         return self.bits + self.bits // 2 >= DOUBLE.bits
 
     @property
+    def low_count(self) -> int:
+        """Of the pieces of `SplitReal.low`, for a lattice of numbers."""
+        if self.half_periods_fit_two_parts:
+            return 1
+        return 1 + math.ceil((DOUBLE.bits - self.bits) / (self.part_bits + 1))
+
+    @property
     def eps(self) -> float:
         return float(2.0 ** (1 - self.bits))
 
 
-DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26)
-SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6)
+DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26, largest_exponent=709.78)
+SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6, largest_exponent=88.72)
 
 
 class SplitReal(NamedTuple):
@@ -88,6 +96,17 @@ class SplitReal(NamedTuple):
         return SplitReal(function(self.high), parts, low, function(self.lowest))
 
 
+class SplitComplex(NamedTuple):
+    """A complex number whose multiples are summed exactly."""
+
+    re: SplitReal
+    im: SplitReal
+
+    @property
+    def high(self) -> Pair:
+        return Pair(self.re.high, self.im.high)
+
+
 class SeriesConstants(NamedTuple):
     """Everything the kernel knows of a lattice; `Pair` fields are complex, periods are full."""
 
@@ -98,11 +117,12 @@ class SeriesConstants(NamedTuple):
     row: Pair  # z has coordinate row.re*x + row.im*y along period3,
     column: Pair  # and column.re*x + column.im*y along period1
     tau: Pair
+    unit: Any  # a power of two, at most |pi/a| and more than half of it
     pi_over_period: Pair
     pi_over_period_low: Pair  # what rounding took from it
     period_over_pi: Pair
     wp_scale: Pair  # (pi/a)^2
-    wp_prime_scale: Pair  # -2 (pi/a)^3
+    wp_prime_scale: Pair  # -2 (pi/a)^3 / unit: the cube alone may be out of range
     minus_third_e2: Pair  # the constant term of wp
     roots: tuple[Pair, Pair, Pair]  # e1, e2, e3 of the reduced basis over (pi/a)^2,
     root_gap: Pair  # e2 - e3 over (pi/a)^2, relatively exact however tall the lattice
@@ -114,16 +134,19 @@ class SeriesConstants(NamedTuple):
     rows_slope: tuple[Pair, ...]  # its derivative, -4 sum k l_k (A^k - B^k)/(A - B)
     rows_integral: tuple[Pair, ...]  # sum l_k/k (A^k - B^k)/(A - B)
     theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v)
-    eta1: Pair  # quasi-periods of the reduced basis
-    eta3: Pair
+    eta1: SplitComplex  # quasi-periods of the reduced basis
+    eta3: SplitComplex
     log_period_over_pi: Any  # log|a/pi|
     pi_im_tau: Any
 
 
 def series_constants(
-    pi_over_period: Any, tau: Any, nome: Any, pi: Any, precision: Precision
+    pi_over_period: Any, in_units: Any, tau: Any, nome: Any, pi: Any, precision: Precision
 ) -> dict[str, Any]:
-    """The formulas shared by numbers and tensors, for any complex type."""
+    """The formulas shared by numbers and tensors, for any complex type.
+
+    `in_units` is pi/a over the unit of `SeriesConstants`.
+    """
     q = nome * nome
     lambert = lambert_coefficients(q, precision.terms_e2)
     e2 = eisenstein_e2(lambert)
@@ -138,13 +161,12 @@ def series_constants(
     theta = (1 - q + q3 - q6, q2 - 1 - q2 * q3, q - q2 * q2, -q3)
     theta = tuple(coefficient / slope for coefficient in theta)
     even = sums_of_powers(theta[1:], q2)
-    eta1 = pi_over_period * pi * e2 / 6
     rows = sums_of_powers(lambert, q2)
     return {
         "pi_over_period": pi_over_period,
         "period_over_pi": 1 / pi_over_period,
         "wp_scale": pi_over_period * pi_over_period,
-        "wp_prime_scale": -2 * pi_over_period * pi_over_period * pi_over_period,
+        "wp_prime_scale": -2 * pi_over_period * pi_over_period * in_units,
         "minus_third_e2": e2 / -3,
         "roots": tuple(roots_of(thetas, 1)),
         "root_gap": theta2,
@@ -157,7 +179,7 @@ def series_constants(
         "rows_slope": tuple(-4 * k * coefficient for k, coefficient in enumerate(rows) if k),
         "rows_integral": differences_of_powers([x / k for k, x in enumerate(lambert, 1)], q2),
         "theta": (theta[0] + even[0], *even[1:]),
-        "eta1": eta1,
+        "eta1": pi_over_period * pi * e2 / 6,
     }
 
 
@@ -200,7 +222,8 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     column = ExtendedComplex(known.period3.im / area, -known.period3.re / area)
     # As many terms of the modular series as fifty digits ask for.
     fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
-    values = series_constants(PI / a, tau, known.nome, PI, fifty_digits)
+    unit = unit_of(PI / a)
+    values = series_constants(PI / a, PI / a / Decimal(unit), tau, known.nome, PI, fifty_digits)
     to_format = rounding(precision)
 
     def rounded(value: Any) -> Any:
@@ -212,19 +235,42 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     low = pi_over_period - ExtendedComplex.of(
         complex(to_format(pi_over_period.re), to_format(pi_over_period.im))
     )
+    for part in (*a, *known.period3):
+        if not math.isfinite(to_format(part)):
+            raise LatticeError(f"a period of the lattice, {part:.6g}, overflows {precision.name}")
+    period1, period3, eta1, eta3 = (
+        SplitComplex(split_decimal(value.re, precision), split_decimal(value.im, precision))
+        for value in (a, known.period3, values.pop("eta1"), known.reduced_eta3)
+    )
     return SeriesConstants(
+        unit=to_format(unit),
         pi_over_period_low=rounded(low),
-        period1_re=split_decimal(a.re, precision),
-        period1_im=split_decimal(a.im, precision),
-        period3_re=split_decimal(known.period3.re, precision),
-        period3_im=split_decimal(known.period3.im, precision),
+        period1_re=period1.re,
+        period1_im=period1.im,
+        period3_re=period3.re,
+        period3_im=period3.im,
         row=rounded(row),
         column=rounded(column),
-        eta3=rounded(known.reduced_eta3),
+        eta1=eta1,
+        eta3=eta3,
         log_period_over_pi=to_format((a / PI).squared_modulus().ln() / 2),
         pi_im_tau=to_format(PI * tau.im),
         **{key: rounded(value) for key, value in values.items()},
     )
+
+
+def unit_of(number: ExtendedComplex) -> float:
+    """The power of two in (x/2, x], where x is the modulus: units in which it is about 1."""
+    _, exponent = math.frexp(float(number.squared_modulus().sqrt()))
+    return math.ldexp(0.5, exponent)
+
+
+@extended_precision
+def g2_in_units(lattice: Lattice) -> tuple[complex, float]:
+    """g2 / unit^4 and the unit of `SeriesConstants`; g2 itself may be out of range."""
+    known = lattice_constants(lattice)
+    unit = unit_of(PI / known.period1)
+    return complex(known.g2 / Decimal(unit) ** 4), unit
 
 
 def rounding(precision: Precision) -> Callable[[Any], float]:
@@ -253,7 +299,9 @@ def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
 
     high = to_format(value)
     if not math.isfinite(high):
-        raise LatticeError(f"a period of the lattice, {value:.6g}, overflows {precision.name}")
+        return SplitReal(
+            high, (high,) * precision.part_count, (high,) * precision.low_count, lowest=high
+        )
     parts, rest = [], high
     for _ in range(precision.part_count):
         parts.append(leading_bits(rest, precision.part_bits))
@@ -262,8 +310,8 @@ def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
     if precision.half_periods_fit_two_parts:
         low = [to_format(remainder)]
     else:
-        low, bits = [], DOUBLE.bits - precision.bits
-        for _ in range(1 + math.ceil(bits / (precision.part_bits + 1))):
+        low = []
+        for _ in range(precision.low_count):
             piece = leading_bits(to_format(remainder), precision.part_bits)
             low.append(piece)
             remainder -= Decimal(piece)
@@ -275,7 +323,7 @@ def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
     """Apply `function` to every real number in nested constants, keeping their structure."""
     if isinstance(structure, Pair):
         return Pair(function(structure.re), function(structure.im))
-    if isinstance(structure, (SplitReal, SeriesConstants)):
+    if isinstance(structure, (SplitReal, SplitComplex, SeriesConstants)):
         return type(structure)(*(map_reals(item, function) for item in structure))
     if isinstance(structure, tuple):
         return tuple(map_reals(item, function) for item in structure)

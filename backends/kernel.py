@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from backends.argument import CellPosition, locate, offset_from
+from backends.argument import CellPosition, exact_sum, locate, offset_from
 from backends.constants import Precision, SeriesConstants
 from backends.pair import ArrayOps, Pair, pair_exp, select
 
@@ -185,7 +185,7 @@ def wp_and_prime(
     ratio = select(ops, is_half, half_ratio, cosecant_squared + rows)
     slope = select(ops, is_half, -half_slope, cotangent * cosecant_squared + slopes)
     wp = c.wp_scale * (anchor.root + anchor.root_product * ratio)
-    wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign)
+    wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign * c.unit)
     return (
         ops.with_infinities(wp, offset, is_pole),
         ops.with_infinities(wp_prime, offset, is_pole),
@@ -219,13 +219,22 @@ def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pa
     is_pole = f.distance_squared == 0.0
     cotangent = f.cotangent_over(ops.where_needed(~is_pole, f.distance_squared, 1.0))
     odd = cotangent - c.minus_third_e2 * f.v - 2.0 * (f.difference * (rows + rest)).times_i()
-    value = c.pi_over_period * odd.scale(f.sign) + quasi_period(cell, c)
+    value = c.pi_over_period * odd.scale(f.sign) + quasi_period(ops, cell, c, precision)
     return ops.with_infinities(value, offset, is_pole)
 
 
-def quasi_period(cell: CellPosition, c: SeriesConstants) -> Pair:
-    """What zeta gains from 0 to the lattice point: 2 m eta1 + 2 n eta3."""
-    return c.eta1.scale(2.0 * cell.m) + c.eta3.scale(2.0 * cell.n)
+def quasi_period(
+    ops: ArrayOps, cell: CellPosition, c: SeriesConstants, precision: Precision
+) -> Pair:
+    """What zeta gains from 0 to the lattice point: 2 m eta1 + 2 n eta3.
+
+    Where eta3/eta1 is real there are lattice points for which the two terms cancel.
+    """
+    m, n = 2.0 * cell.m, 2.0 * cell.n
+    return Pair(
+        exact_sum(ops, 0.0, m, c.eta1.re, n, c.eta3.re, precision),
+        exact_sum(ops, 0.0, m, c.eta1.im, n, c.eta3.im, precision),
+    )
 
 
 def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Pair:
@@ -243,15 +252,20 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
         offset.re + 0.5 * (m * c.period1_re.high + n * c.period3_re.high),
         offset.im + 0.5 * (m * c.period1_im.high + n * c.period3_im.high),
     )
-    exponent = quasi_period(cell, c) * middle - 0.5 * (c.minus_third_e2 * f.v.square())
+    exponent = quasi_period(ops, cell, c, precision) * middle - 0.5 * (
+        c.minus_third_e2 * f.v.square()
+    )
     exponent = exponent.shift(f.v.im)
     m_odd, n_odd = _parity(ops, m), _parity(ops, n)
     sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
     theta = theta_quotient(f, c)
+    # Zero at every lattice point, also where the exponential before it would overflow. Held finite,
+    # it neither makes NaN of that zero nor cuts it from its derivative.
+    overflows = exponent.re > precision.largest_exponent
+    exponent = Pair(ops.where(overflows, precision.largest_exponent, exponent.re), exponent.im)
     value = c.period_over_pi * (theta * pair_exp(ops, exponent)).scale(sign)
-    # Zero at every lattice point, also where the exponential before it has overflowed.
     is_zero = (theta.re == 0.0) & (theta.im == 0.0)
-    value = Pair(ops.where(is_zero, 0.0, value.re), ops.where(is_zero, 0.0, value.im))
+    value = Pair(ops.where(overflows & ~is_zero, float("inf"), value.re), value.im)
     return ops.with_infinities(value, offset)
 
 

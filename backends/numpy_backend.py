@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from backends import algebra, kernel
-from backends.constants import DOUBLE, SINGLE, Precision, SeriesConstants, prepare_numbers
+from backends.constants import (
+    DOUBLE,
+    SINGLE,
+    Precision,
+    SeriesConstants,
+    g2_in_units,
+    prepare_numbers,
+)
 from backends.pair import Pair
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputTypeError
@@ -56,6 +63,9 @@ class NumpyOps:
     def as_weight(self, condition: Any) -> Any:
         return condition.astype(self._dtype)
 
+    def power_of_two(self, x: Any) -> Any:
+        return 0.5 * x / np.frexp(x)[0]
+
     def constant(self, x: Any) -> Any:
         return x
 
@@ -71,7 +81,7 @@ class NumpyOps:
         if np.isfinite(value.re + value.im).all():  # almost always
             return value
         finite = np.isfinite(value.re) & np.isfinite(value.im)
-        overflowed = ~finite & np.isfinite(offset.re)
+        overflowed = ~finite & np.isfinite(offset.re) & np.isfinite(offset.im)
         return Pair(
             self.where(overflowed, np.inf, self.where(finite, value.re, np.nan)),
             self.where(finite, value.im, np.nan),
@@ -134,13 +144,14 @@ class NumpyBackend(AbstractBackend):
         return wp, wp_prime
 
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
-        g2 = self.invariants(lattice)[0]
+        check_lattice(lattice)
+        g2, unit = g2_in_units(lattice)
         arrays = np.broadcast_arrays(*(as_supported(value) for value in (p1, dp1, p2, dp2)))
         dtype = np.result_type(*(array.dtype for array in arrays), np.complex64)
         ops = NumpyOps(np.dtype(dtype).type(0).real.dtype)
         a, da, b, db = (_as_pair(array.astype(dtype, copy=False)) for array in arrays)
         with np.errstate(all="ignore"):
-            sums = algebra.add_points(ops, (a, da), (b, db), Pair(float(g2.real), float(g2.imag)))
+            sums = algebra.add_points(ops, (a, da), (b, db), Pair(g2.real, g2.imag), unit)
         p, dp = (_joined(value, arrays[0].shape, dtype) for value in sums)
         return p, dp
 

@@ -33,6 +33,9 @@ class ArrayOps(Protocol):
     def where_needed(self, condition: Any, x: Any, y: Any) -> Any:
         """`where`, if values that nobody selects can do harm (to derivatives); or just `x`."""
 
+    def power_of_two(self, x: Any) -> Any:
+        """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
+
     def isfinite(self, x: Any) -> Any: ...
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:

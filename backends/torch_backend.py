@@ -22,6 +22,9 @@ from backends.constants import (
     SINGLE,
     Precision,
     SeriesConstants,
+    SplitComplex,
+    SplitReal,
+    g2_in_units,
     map_reals,
     prepare_numbers,
 )
@@ -119,14 +122,16 @@ class TorchBackend(AbstractBackend):
         device = pairs[0].re.device
         a, da, b, db = (Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs)
         check_lattice(lattice)
-        invariants: tuple[Any, Any]
+        g2: Any
+        unit: Any
         if lattice.holds_tensors:
-            invariants = torch_modular.invariants(lattice)
+            g2, unit = torch_modular.g2_in_units(lattice)
+            unit = unit.to(dtype).to(device)
         else:
-            invariants = _known_values(lattice).invariants
-        g2 = as_pair(invariants[0], dtype, device)
+            g2, unit = _known_values(lattice).g2_in_units
+        g2 = as_pair(g2, dtype, device)
         with _no_autocast(device):
-            sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2)
+            sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2, unit)
         p, dp = (as_complex(value) for value in sums)
         return p, dp
 
@@ -175,6 +180,7 @@ class _KnownValues(NamedTuple):
     invariants: tuple[complex, complex]
     roots: tuple[complex, complex, complex]
     quasi_periods: tuple[complex, complex]
+    g2_in_units: tuple[complex, float]
 
 
 def _known_values(lattice: Lattice) -> _KnownValues:
@@ -183,6 +189,7 @@ def _known_values(lattice: Lattice) -> _KnownValues:
         invariants=(complex(known.g2), complex(known.g3)),
         roots=(complex(known.roots.e1), complex(known.roots.e2), complex(known.roots.e3)),
         quasi_periods=(complex(known.eta1), complex(known.eta3)),
+        g2_in_units=g2_in_units(lattice),
     )
 
 
@@ -239,8 +246,18 @@ def _learned_table(lattice: Lattice, like: Pair) -> Tensor:
     """The constants of a lattice of tensors as one tensor, with its derivatives."""
     constants = _prepared(*_half_periods(lattice, like), like.re.dtype)
     values: list[Tensor] = []
-    map_reals(constants, values.append)
+    map_reals(_arranged(constants, PRECISIONS[like.re.dtype]), values.append)
     return torch.stack(values)
+
+
+def _arranged(constants: Any, precision: Precision) -> Any:
+    """Constants of tensors with as many pieces as those of numbers have; the last are 0."""
+    if isinstance(constants, SplitReal):
+        missing = precision.low_count - len(constants.low)
+        return constants._replace(low=constants.low + (constants.lowest,) * missing)
+    if isinstance(constants, (SplitComplex, SeriesConstants)):
+        return type(constants)(*(_arranged(item, precision) for item in constants))
+    return constants
 
 
 _COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {

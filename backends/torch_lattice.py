@@ -14,6 +14,7 @@ from backends.constants import (
     SINGLE,
     Precision,
     SeriesConstants,
+    SplitComplex,
     SplitReal,
     leading_bits,
     series_constants,
@@ -136,16 +137,17 @@ def _combination(
     )
     total, error = two_sum(first, second)
     high, low = two_sum(total, error + (error1 + error2))
-    parts, rest = [], high
+    split = split_tensor(ops, high, low, precision)
+    return split._replace(high=ops.with_derivative_of(high, lambda: p * x + q * y))
+
+
+def split_tensor(ops: TorchOps, high: Tensor, low: Tensor, precision: Precision) -> SplitReal:
+    """The sum of two tensors in the parts of a format."""
+    parts, rest = [], ops.constant(high)
     for _ in range(precision.part_count):
         parts.append(_leading_bits(rest, precision.part_bits))
         rest = rest - parts[-1]
-    return SplitReal(
-        high=ops.with_derivative_of(high, lambda: p * x + q * y),
-        parts=tuple(parts),
-        low=(low,),
-        lowest=torch.zeros_like(high),
-    )
+    return SplitReal(high, parts=tuple(parts), low=(low,), lowest=torch.zeros_like(low))
 
 
 def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> SeriesConstants:
@@ -154,10 +156,19 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     b = Pair(*(part.high for part in basis.period3))
     pi_over_period = pi_over_first_period(ops, basis, precision)
     tau, nome = tau_and_nome(ops, basis, precision)
-    values = series_constants(pi_over_period, tau, nome, math.pi, precision)
+    unit = unit_of(ops, pi_over_period)
+    in_units = pi_over_period.scale(1.0 / unit)
+    values = series_constants(pi_over_period, in_units, tau, nome, math.pi, precision)
     area = a.re * b.im - a.im * b.re
     nothing = torch.zeros_like(area)
+    eta1 = values.pop("eta1")
+    etas = (eta1, (eta1 * b - Pair(0.0, math.pi)) / a)
+    eta1, eta3 = (
+        SplitComplex(*(split_tensor(ops, x, nothing, precision) for x in (eta.re, eta.im)))
+        for eta in etas
+    )
     return SeriesConstants(
+        unit=unit,
         pi_over_period_low=Pair(nothing, nothing),
         period1_re=basis.period1[0],
         period1_im=basis.period1[1],
@@ -165,11 +176,17 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
         period3_im=basis.period3[1],
         row=Pair(-a.im / area, a.re / area),
         column=Pair(b.im / area, -b.re / area),
-        eta3=(values["eta1"] * b - Pair(0.0, math.pi)) / a,
+        eta1=eta1,
+        eta3=eta3,
         log_period_over_pi=torch.log(torch.hypot(a.re, a.im) / math.pi),
         pi_im_tau=math.pi * tau.im,
         **values,
     )
+
+
+def unit_of(ops: TorchOps, pi_over_period: Pair) -> Tensor:
+    """`SeriesConstants.unit`."""
+    return ops.power_of_two(ops.constant(torch.hypot(pi_over_period.re, pi_over_period.im)))
 
 
 def pi_over_first_period(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> Pair:

@@ -20,6 +20,7 @@ from backends.torch_lattice import (
     reduce_basis,
     reduction_matrix,
     tau_and_nome,
+    unit_of,
 )
 from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, real_dtype, wider
 from wefpe_core.lattice import Lattice
@@ -59,6 +60,16 @@ def invariants(lattice: Lattice) -> tuple[Tensor, Tensor]:
     return as_complex(g2), as_complex(g3)
 
 
+def g2_in_units(lattice: Lattice) -> tuple[Tensor, Tensor]:
+    """As `backends.constants.g2_in_units`, for a lattice of tensors."""
+    reduced = _reduced(lattice)
+    quotient = pi_over_first_period(*reduced)
+    unit = unit_of(reduced.ops, quotient)
+    scaled = quotient.scale(1.0 / unit)
+    g2, _ = invariants_of(reduced.thetas(), scaled * scaled)
+    return as_complex(g2), unit
+
+
 def roots(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
     """wp at omega1, omega1 + omega3 and omega3 of the basis given."""
     reduced = _reduced(lattice)
@@ -80,7 +91,7 @@ def quasi_periods(lattice: Lattice) -> tuple[Tensor, Tensor]:
     """zeta at omega1 and omega3 of the basis given."""
     reduced = _reduced(lattice)
     constants = prepare_tensors(*reduced)
-    eta1, eta3 = constants.eta1, constants.eta3
+    eta1, eta3 = constants.eta1.high, constants.eta3.high
     (p, q), (r, s) = reduced.basis.matrix
     return as_complex(eta1.scale(s) - eta3.scale(q)), as_complex(eta3.scale(p) - eta1.scale(r))
 

@@ -73,6 +73,9 @@ class TorchOps:
     def as_weight(self, condition: Tensor) -> Tensor:
         return condition.to(self._dtype)
 
+    def power_of_two(self, x: Tensor) -> Tensor:
+        return 0.5 * x / torch.frexp(x)[0]
+
     def constant(self, x: Any) -> Any:
         return x.detach() if isinstance(x, Tensor) else x
 
@@ -87,7 +90,7 @@ class TorchOps:
         finite = torch.isfinite(value.re) & torch.isfinite(value.im)
         if is_pole is not None:
             finite = finite & ~is_pole
-        overflowed = ~finite & torch.isfinite(offset.re)
+        overflowed = ~finite & torch.isfinite(offset.re) & torch.isfinite(offset.im)
         return Pair(
             torch.where(overflowed, float("inf"), torch.where(finite, value.re, float("nan"))),
             torch.where(finite, value.im, float("nan")),

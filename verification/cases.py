@@ -49,6 +49,11 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
         _skewed(Lattice(1.0, 0.3 + 0.9j), 5, 3, 3, 2),
         _skewed(Lattice(0.6 + 0.3j, -0.2 + 1.4j), 7, -12, -4, 7),
     ),
+    # Whose eta3/eta1 is real (1/2 and 0), so that far away their multiples cancel.
+    "balanced": (
+        _from_tau(0.5 + 1.9095772344352957j, omega1=0.4 + 0.3j),
+        _from_tau(1.910140496498271j, omega1=0.3 - 0.7j),
+    ),
 }
 
 
@@ -98,6 +103,17 @@ def _far_away(lattice: Lattice, rng: np.random.Generator, count: int, far: int) 
     return 2 * complex(lattice.omega1) * m + 2 * complex(lattice.omega3) * n + offset
 
 
+def _quasi_periods_cancel(
+    lattice: Lattice, rng: np.random.Generator, count: int, far: int
+) -> Points:
+    """Far away where zeta is as small as can be: the sum of two large multiples."""
+    a, b = _reduced_periods(lattice)
+    eta1, eta3 = map(complex, get_backend("numpy").quasi_periods(lattice.reduced()[0]))
+    n = rng.integers(-far, far + 1, count)
+    m = np.rint(-n * (eta3 / eta1).real)
+    return m * a + n * b + _cell(rng, count, a, b)
+
+
 def _around_the_pole(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
     """A disk inside the cell, where wp takes no value more than twice."""
     return (
@@ -128,6 +144,12 @@ REGIONS: dict[str, Region] = {
     "symmetry lines": _symmetry_lines,
 }
 
+# Asked of some functions only. (After the others: the order decides what points are drawn.)
+OTHER_REGIONS: dict[str, Region] = {
+    "around the pole": _around_the_pole,
+    "quasi-periods cancel": _quasi_periods_cancel,
+}
+
 _DRAWN = 1000  # points, of which as many are taken as asked for
 
 # "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.
@@ -142,7 +164,7 @@ def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
 
 def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray[Any]:
     """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
-    known = REGIONS | {"around the pole": _around_the_pole}
+    known = REGIONS | OTHER_REGIONS
     rng = np.random.default_rng([SEED, list(known).index(region)])
     # The first of many: what a small run measures, a larger one measures too.
     drawn = max(count, _DRAWN)

@@ -31,6 +31,13 @@ class Function:
     regions: tuple[str, ...]
     arguments: Arguments
     share: float  # of the points that wp gets
+    # The same for a lattice of tensors, if its errors are measured otherwise.
+    reference_of_tensors: Callable[..., tuple[oracle.Answer, ...]] | None = None
+
+    def reference_by(self, contract: str) -> Callable[..., tuple[oracle.Answer, ...]]:
+        if contract == "accuracy_of_tensor_lattices" and self.reference_of_tensors is not None:
+            return self.reference_of_tensors
+        return self.reference
 
 
 def points(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
@@ -110,7 +117,11 @@ def _gradients(order: int) -> Function:
 
 FUNCTIONS: dict[str, Function] = {
     "wp_and_prime": of_points("wp_and_prime", "wp", "wp_prime", share=1.0),
-    "zeta": of_points("zeta"),
+    "zeta": of_points(
+        "zeta",
+        regions=(*cases.REGIONS, "quasi-periods cancel"),
+        reference_of_tensors=oracle.zeta_of_tensors,
+    ),
     # sigma overflows far away, and the inverse does not know how far its solution was.
     "sigma": of_points("sigma", left_out=("far away",)),
     "green": of_points("green"),

@@ -53,11 +53,12 @@ def _arguments(
 
 @cache
 def _references(
-    function: str, region: str, lattice: Lattice, dtype: str, count: int
+    function: str, contract: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> tuple[tuple[oracle.Answer, ...], ...]:
     """Computed once, whatever the number of backends measured against them."""
+    reference = FUNCTIONS[function].reference_by(contract)
     return tuple(
-        FUNCTIONS[function].reference(*map(complex, arguments), lattice)
+        reference(*map(complex, arguments), lattice)
         for arguments in _arguments(function, region, lattice, dtype, count)
     )
 
@@ -72,7 +73,7 @@ def measure(
     for lattice in cases.FAMILIES[family]:
         arguments = _arguments(function, region, lattice, dtype, count)
         arrays = asked.evaluate(subject, arguments, lattice)
-        references = _references(function, region, lattice, dtype, count)
+        references = _references(function, subject.contract, region, lattice, dtype, count)
         for i, numbers in enumerate(arguments):
             points.append((tuple(map(complex, numbers)), lattice))
             for name, array, reference in zip(asked.values, arrays, references[i], strict=True):

@@ -38,7 +38,11 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def zeta(self, z: Any, lattice: Lattice) -> Any:
-        r""":math:`\zeta(z)`: odd, :math:`\zeta' = -\wp`, grows by 2 eta_k per period (23.2.11)."""
+        r""":math:`\zeta(z)`: odd, :math:`\zeta' = -\wp`, grows by 2 eta_k per period (23.2.11).
+
+        Far away those multiples may cancel. On a lattice of numbers the sum keeps its digits. The
+        quasi-periods of a lattice of tensors have a rounding error each, and the sum has them all.
+        """
 
     @abstractmethod
     def sigma(self, z: Any, lattice: Lattice) -> Any:
@@ -50,8 +54,9 @@ class AbstractBackend(ABC):
 
         Of the two solutions modulo the lattice, the one returned has
         :math:`z = s\,2w_1 + r\,2w_3` in the reduced basis with :math:`0 \le r \le 1/2`,
-        :math:`|{\rm Re}(z/2w_1)| \le 1/2`. On the edges r = 0 and r = 1/2, where both qualify,
-        it is the one with the larger :math:`{\rm Re}(z/2w_1)`. Infinite `w` gives 0.
+        :math:`-1/2 < {\rm Re}(z/2w_1) \le 1/2`. On the edges r = 0 and r = 1/2, where both
+        qualify, it is the one with the larger :math:`{\rm Re}(z/2w_1)`. What lies within 16 eps
+        of an edge or a side counts as on it. Infinite `w` gives 0.
         """
 
     @abstractmethod

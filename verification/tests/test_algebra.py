@@ -238,17 +238,69 @@ def test_infinity_is_the_neutral_element(subject: Subject, dtype: str) -> None:
             assert np.isinf(value.real).all() or np.isinf(value.imag).all()
 
 
-def test_nan_stays_nan(subject: Subject) -> None:
+# NaN in either part, and what is infinite in the imaginary part only.
+NANS = (complex(math.nan, 0), complex(1, math.nan), complex(math.nan, math.nan))
+
+
+@pytest.mark.parametrize("nan", NANS)
+def test_nan_stays_nan(subject: Subject, nan: complex) -> None:
     p, dp = subject.evaluate("wp_and_prime", cell_points(OBLIQUE, 4, seed=6), lattice=OBLIQUE)
     for place in range(4):
         arguments = [p.copy(), dp.copy(), p[::-1].copy(), dp[::-1].copy()]
-        arguments[place][1] = math.nan
+        arguments[place][1] = nan
         got = call(subject, "add", *arguments, OBLIQUE)
         clean = call(subject, "add", p, dp, p[::-1].copy(), dp[::-1].copy(), OBLIQUE)
         for value, untouched in zip(got, clean, strict=True):
             assert np.isnan(value[1])
             assert not np.isinf(value[1].real)
             np.testing.assert_array_equal(np.delete(value, 1), np.delete(untouched, 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponents"), [("complex128", (-300, -77, 77, 300)), ("complex64", (-38, -9, 9, 36))]
+)
+def test_addition_scales_exactly_dlmf_23_10_iv(
+    subject: Subject, dtype: str, exponents: tuple[int, ...]
+) -> None:
+    """By powers of two, up to where wp' leaves the range; its square leaves it much earlier."""
+    z = cell_points(OBLIQUE, 60, seed=9).astype(dtype)
+    z[3], z[5] = z[2], -z[4]  # equal and opposite points too
+    p, dp = subject.evaluate("wp_and_prime", z, lattice=OBLIQUE)
+    p, dp, q, dq = p[::2], dp[::2], p[1::2], dp[1::2]
+    sums = call(subject, "add", p, dp, q, dq, OBLIQUE)
+    for exponent in exponents:
+        scale = np.dtype(dtype).type(2.0**exponent)
+        wide = scale * scale
+        lattice = Lattice(2.0**-exponent * OBLIQUE.omega1, 2.0**-exponent * OBLIQUE.omega3)
+        scaled = (p * wide, dp * wide * scale, q * wide, dq * wide * scale)
+        got = call(subject, "add", *scaled, lattice)
+        ordinary = np.isfinite(sums[0])
+        assert np.count_nonzero(~ordinary) == 1
+        np.testing.assert_array_equal(got[0][ordinary], sums[0][ordinary] * wide)
+        np.testing.assert_array_equal(got[1][ordinary], sums[1][ordinary] * wide * scale)
+        assert np.isinf(got[0].real[~ordinary]).all()
+
+
+def test_addition_next_to_the_pole_in_single_precision(subject: Subject) -> None:
+    """wp is 1e20 there, and its square beyond the range."""
+    z = np.array([1e-10, 3e-10, 4e-10], np.complex64)
+    p, dp = subject.evaluate("wp_and_prime", z, lattice=OBLIQUE)
+    got = call(subject, "add", p[:1], dp[:1], p[1:2], dp[1:2], OBLIQUE)
+    allowed = EACH * np.finfo(np.complex64).eps
+    # The slope is formed from p1 and p2, sixteen times the sum (sixty-four, of wp').
+    assert abs(got[0][0] - p[2]) <= allowed * abs(p[0])
+    assert abs(got[1][0] - dp[2]) <= allowed * abs(dp[0])
+
+
+def test_a_zero_of_wp_can_be_doubled(subject: Subject) -> None:
+    """Both wp are 0, and so are their difference and what it is compared with."""
+    lattice = Lattice.from_invariants(1.0, -1.0)  # wp'^2 = 1 where wp = 0
+    zero, one = np.zeros(1, complex), np.ones(1, complex)
+    g2, _ = (complex(value) for value in subject.backend.invariants(lattice))
+    p, dp = call(subject, "add", zero, one, zero, one, lattice)
+    slope = -g2 / 2
+    assert abs(p[0] - slope**2 / 4) <= EACH * EPS
+    assert abs(dp[0] - (-slope * slope**2 / 4 - 1)) <= EACH * EPS
 
 
 def test_addition_commutes_up_to_rounding(subject: Subject) -> None:
@@ -303,6 +355,18 @@ def test_lattice_sum_is_the_double_loop_up_to_rounding(
             for value, want, size in zip(got, wants, sizes, strict=True):
                 assert value.dtype == dtype
                 assert abs(mpmath.mpc(complex(value[k])) - want) <= roundings * unit * size
+
+
+@pytest.mark.parametrize(
+    "bad", [*NANS, complex(0.3, math.inf), complex(-math.inf, 0.3), complex(math.inf, math.inf)]
+)
+def test_the_sum_at_no_point_is_nan_and_not_infinite(subject: Subject, bad: complex) -> None:
+    z = np.array([0.3 + 0.2j, bad, 0.5])
+    clean = call(subject, "lattice_sum", np.array([0.3 + 0.2j, 0.1, 0.5]), OBLIQUE, 2, 2)
+    for value, untouched in zip(call(subject, "lattice_sum", z, OBLIQUE, 2, 2), clean, strict=True):
+        assert np.isnan(value[1].real)
+        assert np.isnan(value[1].imag)
+        np.testing.assert_array_equal(value[[0, 2]], untouched[[0, 2]])
 
 
 @pytest.mark.parametrize("name", ["square", "lemniscatic", "hexagonal", "oblique", "tall"])
@@ -596,14 +660,35 @@ def test_inverse_keeps_nan_and_the_dtype(subject: Subject, dtype: str) -> None:
     assert np.isfinite(z[2])
 
 
-def test_the_inverse_scales_with_the_lattice_dlmf_23_10_iv(subject: Subject) -> None:
-    """Powers of four, whose square roots are exact too."""
-    w = np.array([0.3 + 0.2j, -1.5 + 0.1j, 12.0 - 3.0j])
+@pytest.mark.parametrize("name", ["square", "tall"])
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_on_the_sides_the_right_one_is_taken(subject: Subject, name: str, dtype: str) -> None:
+    """Real w between e2 and e1 of a rectangular lattice: z and z - 2w1 are on the two sides."""
+    lattice = LATTICES[name]
+    a, b = reduced_periods(lattice)
+    e1, e2, _ = (complex(root).real for root in subject.backend.roots(lattice))
+    w = np.linspace(e2, e1, 403)[1:-1].astype(dtype)
+    (z,) = subject.evaluate("inverse_wp", w, lattice=lattice)
+    row, column = coordinates(z.astype(complex), lattice)
+    assert (abs(column - 0.5) <= 16 * np.finfo(dtype).eps).all()
+    assert (row >= 0).all()
+    # At the upper end too, which belongs to both edges.
+    (corner,) = subject.evaluate("inverse_wp", np.array([e2], dtype), lattice=lattice)
+    assert abs(corner[0] - (a + b) / 2) <= 0.01 * abs(a)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponents"),
+    [("complex128", (-500, -262, -30, 3, 30, 262, 500)), ("complex64", (-55, -33, -2, 3, 33, 55))],
+)
+def test_the_inverse_scales_with_the_lattice_dlmf_23_10_iv(
+    subject: Subject, dtype: str, exponents: tuple[int, ...]
+) -> None:
+    """By powers of two, so exactly."""
+    w = np.array([0.3 + 0.2j, -1.5 + 0.1j, 12.0 - 3.0j, 0.0, 5.0, 900j], dtype)
     (here,) = subject.evaluate("inverse_wp", w, lattice=OBLIQUE)
-    for exponent in (-30, -2, 2, 30):
-        factor = 2.0**exponent
-        scaled = Lattice(factor * OBLIQUE.omega1, factor * OBLIQUE.omega3)
-        (there,) = subject.evaluate("inverse_wp", w * factor**-2, lattice=scaled)
-        # Inside, w is divided by 1 + |w|, which does not scale; the accuracy does.
-        ceiling = 2 * INVERSE_CEILING * EPS
-        assert (abs(there / factor - here) <= ceiling * abs(here)).all()
+    for exponent in exponents:
+        factor = np.dtype(dtype).type(2.0**exponent)
+        scaled = Lattice(2.0**exponent * OBLIQUE.omega1, 2.0**exponent * OBLIQUE.omega3)
+        (there,) = subject.evaluate("inverse_wp", w / factor / factor, lattice=scaled)
+        np.testing.assert_array_equal(there, here * factor)

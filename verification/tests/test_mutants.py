@@ -186,7 +186,7 @@ def test_undamaged_code_survives() -> None:
             *("laws", "differential equation 23.3.10"),
         ),
         (
-            ("algebra", "add_points", "slope * (p1 - p) - dp1", "slope * (p1 - p) + dp1"),
+            ("algebra", "_chord", "slope * (p1 - p) - dp1", "slope * (p1 - p) + dp1"),
             *("addition", "the sum of two points"),
         ),
         (
@@ -209,7 +209,7 @@ def test_an_obvious_damage_is_noticed_in_the_right_place(
 
 
 def test_a_damage_out_of_reach_of_the_checks_survives() -> None:
-    mutant = the("algebra", "add_points", "slope * (p1 - p) - dp1", "slope * (p1 - p)")
+    mutant = the("algebra", "_chord", "slope * (p1 - p) - dp1", "slope * (p1 - p)")
     assert judged_by(mutant, "truncated sums") is None
 
 

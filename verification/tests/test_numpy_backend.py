@@ -334,6 +334,30 @@ def test_sigma_vanishes_at_every_lattice_point(
     np.testing.assert_array_equal(subject.evaluate("sigma", z, lattice=lattice)[0], 0)
 
 
+@pytest.mark.parametrize(("dtype", "exponent"), [("complex64", 45), ("complex128", 345)])
+def test_wp_prime_is_right_on_lattices_whose_cube_is_out_of_range(
+    subject: Subject, dtype: str, exponent: int
+) -> None:
+    """Scaled by a power of two, all is exact; (pi/a)^3 alone would not be a normal number."""
+    z = np.array([0.002, 0.001 + 0.003j, -0.004j], dtype)
+    factor = np.dtype(dtype).type(2.0**exponent)
+    (want,) = subject.evaluate("wp_prime", z, lattice=Lattice(1.0, 1.25j))
+    scaled = Lattice(2.0**exponent, 1.25j * 2.0**exponent)
+    (got,) = subject.evaluate("wp_prime", z * factor, lattice=scaled)
+    np.testing.assert_array_equal(got * factor * factor * factor, want)
+
+
+def test_sigma_far_away_where_the_quasi_periods_cancel(subject: Subject) -> None:
+    """A thousand periods away it is as large as in the cell, and its exponent a small sum."""
+    lattice = cases.FAMILIES["balanced"][0]
+    w1, w3 = complex(lattice.omega1), complex(lattice.omega3)
+    z = np.array([0.6 * w1 + 2 * k * (2 * w3 - w1) for k in (1, 10, 100, 1000)])
+    (got,) = subject.evaluate("sigma", z, lattice=lattice)
+    for value, point in zip(got, z, strict=True):
+        (reference,) = oracle.sigma(complex(point), lattice)
+        assert in_eps(reference.error_of(complex(value)), "complex128") <= 6
+
+
 @every_lattice
 def test_the_truncated_series_is_infinite_at_the_points_of_its_box(
     subject: Subject, lattice: Lattice

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backends import argument, kernel, numpy_backend
-from backends.constants import Precision, SeriesConstants
+from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals
 from backends.pair import Pair
 from verification import cases
 from verification.functions import FUNCTIONS
@@ -46,6 +46,10 @@ def with_constants(
 
 def single(x: Pair) -> Pair:
     return Pair(float(np.float32(x.re)), float(np.float32(x.im)))
+
+
+def without_low_parts(x: SplitComplex) -> SplitComplex:
+    return SplitComplex(*(part._replace(low=(0.0,), lowest=0.0) for part in x))
 
 
 def flip_a_sign_in_the_rows(patch: pytest.MonkeyPatch) -> None:
@@ -109,12 +113,18 @@ SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
         *("wp_and_prime", "far away", {"wp", "wp_prime"}),
     ),
     "a quasi-period is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(eta1=single(c.eta1))),
+        with_constants(
+            lambda c, _: c._replace(eta1=map_reals(c.eta1, lambda x: float(np.float32(x))))
+        ),
         *("zeta", "far away", {"zeta"}),
     ),
     "a quasi-period has the wrong sign": (
-        with_constants(lambda c, _: c._replace(eta3=-c.eta3)),
+        with_constants(lambda c, _: c._replace(eta3=map_reals(c.eta3, lambda x: -x))),
         *("sigma", "other poles", {"sigma"}),
+    ),
+    "a quasi-period is known to working precision only": (
+        with_constants(lambda c, _: c._replace(eta1=without_low_parts(c.eta1))),
+        *("zeta", "quasi-periods cancel", {"zeta"}),
     ),
     "a logarithm is rounded to single precision": (
         with_constants(

@@ -391,6 +391,17 @@ def test_generated_backward_code_gives_wp_prime(device):
     assert error.max() <= 2 * load_contracts()["accuracy"]["wp_prime"]["complex128"]["largest"]
 
 
+@every_device
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_the_table_of_a_learned_lattice_is_arranged_as_that_of_numbers(dtype, device):
+    """What is compiled takes the constants from a table; here without a compiler."""
+    z, lattice = some_points(device, dtype=dtype), Lattice(*half_periods(device, dtype))
+    parts = torch_backend.as_pair(z)
+    table = torch_backend._learned_table(lattice, parts)
+    got = torch_backend._on_table(torch_backend.kernel.wp_and_prime, parts.re, parts.im, table)
+    assert_identical(tuple(map(torch_backend.as_complex, got)), BACKEND.wp_and_prime(z, lattice))
+
+
 # --- torch.export --------------------------------------------------------------------------
 
 

@@ -408,6 +408,21 @@ def test_invariants_of_the_lattice_they_define_have_the_identity_as_jacobian(inv
             assert_accurate(got[j], complex(i == j), sizes[i] / sizes[j], (i, j))
 
 
+# torch's forward mode compiles its own formulas with a deprecated function of its own.
+forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+def every_kind_of_derivative(test: Any) -> Any:
+    return forward_mode(pytest.mark.parametrize("kind", ["backward", "forward"])(test))
+
+
+def derivatives_by(kind: str, f: Callable[[Any], Any], z: Any) -> Any:
+    """f'(z), element by element."""
+    if kind == "backward":
+        return derivatives(f(z), [z])[0]
+    return torch.func.jvp(f, (z.detach(),), (torch.ones_like(z),))[1]
+
+
 # --- Laws of the derivatives ---------------------------------------------------------------
 
 
@@ -425,6 +440,41 @@ def test_zeta_has_the_derivative_minus_wp_and_sigma_the_logarithmic_one_zeta(lat
         s = sigma[n].item()
         scale = abs(s * zeta_there) + abs(s / point)
         assert_accurate(sigma_slope[n], s * zeta_there, scale, region)
+
+
+@every_device
+@every_kind_of_derivative
+@some_lattices
+def test_sigma_has_a_derivative_at_every_lattice_point(lattice, kind, device):
+    """It vanishes there, and its derivative does not: it is 1 at 0."""
+    w1, w3 = (complex(omega) for omega in LATTICES[lattice])
+    z = [0.0, 2 * w1, 2 * w3 - 2 * w1]
+    numbers = Lattice(w1, w3)
+    found = derivatives_by(kind, lambda z: BACKEND.sigma(z, numbers), leaf(z, device))
+    assert_accurate(found[0], 1, 1, lattice)
+    with mp.workdps(WORKING_DIGITS):
+        for n, point in enumerate(z):
+            x = [mp.mpc(value) for value in (point, w1, w3)]
+            want = complex(difference(lambda x: true_value("sigma", x), x, 0, mp.mpf(STEP)))
+            assert_accurate(found[n], want, abs(want), (lattice, point))
+
+
+@every_device
+def test_where_sigma_overflows_nothing_else_loses_its_derivative(device):
+    """Neither a lattice point, whose zero stays a zero, nor the half-periods."""
+    far = [60.3, 200.0, 1e4]
+
+    def gradients(z):
+        x = [leaf(value, device) for value in (z, 1.0, 1.2j)]
+        value = BACKEND.sigma(x[0], Lattice(x[1], x[2]))
+        return value, torch.autograd.grad(value[:2].real.sum(), x)
+
+    value, with_far = gradients([0.3 + 0.1j, 0.0, *far])
+    assert [torch.isinf(v.real).item() for v in value] == [False, False, True, False, False]
+    assert (value[[1, 3, 4]] == 0).all()
+    _, without = gradients([0.3 + 0.1j, 0.0])
+    assert torch.equal(with_far[0][:2], without[0])
+    assert torch.equal(torch.stack(with_far[1:]), torch.stack(without[1:]))
 
 
 @every_device
@@ -548,10 +598,6 @@ def test_the_laplacian_of_green_is_two_pi_over_the_area(lattice, device):
 def check_inputs(device: str) -> tuple[Any, ...]:
     z = leaf([0.45 + 0.3j, -0.6 + 0.85j], device)
     return z, leaf(1.1 - 0.2j, device), leaf(0.3 + 1.4j, device)
-
-
-# torch's forward mode compiles its own formulas with a deprecated function of its own.
-forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
 
 @forward_mode

@@ -631,23 +631,56 @@ def test_gradients_of_ordinary_points_do_not_see_special_ones(function, kind, de
     assert torch.isfinite(got.abs()).all()
 
 
-@every_device
-@pytest.mark.parametrize("name", [name for name in SPECIAL if "lattice point" in name])
-@pytest.mark.parametrize("function", ["wp", "wp_prime", "zeta", "sigma", "green"])
-def test_a_loss_that_leaves_a_pole_out_has_its_gradient_in_the_lattice(function, name, device):
-    z = torch.tensor([*POINTS, SPECIAL[name]], dtype=torch.complex128, device=device)
+def opposite(z: torch.Tensor, lattice: Lattice) -> Any:
+    """The sum of two points that are opposite where z is 0."""
+    p, dp = BACKEND.wp_and_prime(z + 0.25, lattice)
+    return BACKEND.add(p, dp, *(BACKEND.wp_and_prime(0.75 * z - 0.25, lattice)), lattice)
 
-    def gradients(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+
+def adding_a_quarter(z: torch.Tensor, lattice: Lattice) -> Any:
+    """z stands for a point of the curve, and may be the neutral element."""
+    return BACKEND.add(z, z, *BACKEND.wp_and_prime(torch.full_like(z, 0.25), lattice), lattice)
+
+
+INFINITY = complex("inf+nanj")
+# A function, and where it is special: its value there, or the value next to it, has no derivative.
+LEFT_OUT: dict[str, tuple[Callable[..., Any], complex]] = {
+    **{
+        f"{function} at a {name}": (OF_POINTS[function], SPECIAL[name])
+        for function in ("wp", "wp_prime", "zeta", "sigma", "green", "lattice_sum")
+        for name in SPECIAL
+        if "lattice point" in name
+    },
+    "the sum of opposite points": (opposite, 0.0),
+    "the sum with the neutral element": (
+        adding_a_quarter,
+        INFINITY,
+    ),
+    "the inverse of infinity": (BACKEND.inverse_wp, INFINITY),
+}
+
+
+@every_device
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_a_loss_that_leaves_a_pole_out_has_its_gradient_in_the_lattice(what, device):
+    function, special = LEFT_OUT[what]
+
+    def gradients(last: complex) -> tuple[torch.Tensor, ...]:
+        z = torch.tensor([*POINTS, last], dtype=torch.complex128, device=device)
         omegas = [
             torch.tensor(omega, dtype=torch.complex128, device=device, requires_grad=True)
             for omega in OMEGAS
         ]
-        value = OF_POINTS[function](z, Lattice(*omegas))
         kept = torch.arange(len(z), device=device) < len(POINTS)
-        return torch.autograd.grad(torch.where(kept, value, 0.0).abs().sum(), omegas)
+        loss = sum(
+            torch.where(kept, value, 0.0).abs().sum()
+            for value in results(function(z, Lattice(*omegas)))
+        )
+        return torch.autograd.grad(loss, omegas)
 
-    ordinary = torch.tensor([*POINTS, 0.5 + 0.75j], dtype=torch.complex128, device=device)
-    assert_identical(gradients(z), gradients(ordinary))
+    found = gradients(special)
+    assert all(torch.isfinite(gradient.abs()) for gradient in found)
+    assert_identical(found, gradients(0.5 + 0.75j))
 
 
 # --- Lattices that are none ----------------------------------------------------------------

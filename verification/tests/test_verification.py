@@ -298,7 +298,7 @@ def test_the_recorded_baselines_belong_to_rows_that_exist() -> None:
 # --- Cases and measurement -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("region", cases.REGIONS)
+@pytest.mark.parametrize("region", [*cases.REGIONS, *cases.OTHER_REGIONS])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_points_are_reproducible_and_of_the_dtype(region: str, dtype: str) -> None:
     first, second = (cases.points(region, LATTICE, dtype, 20) for _ in range(2))
