@@ -20,13 +20,13 @@ from training.comparison.contrasts import contrasts_markdown, read_contrasts
 from training.comparison.figure import draw_comparison
 from training.comparison.sizes import draw_sizes, scores_of_csv, sizes_markdown
 from training.comparison.statistics import Accuracies, summarise
-from training.comparison.tables import accuracies_of_csv, summary_markdown
+from training.comparison.tables import RUNS, accuracies_of_csv, summary_markdown
 from training.engine.run_folder import write_whole
 from wefpe_core.errors import InputError
 
 Rows = TypeVar("Rows", bound=Sized)
 
-RUNS, SIZES, CONTRASTS = "runs.csv", "scores.csv", "contrasts.toml"
+SIZES, CONTRASTS = "scores.csv", "contrasts.toml"
 
 
 def write_results(folder: Path, output: Path) -> list[Path]:

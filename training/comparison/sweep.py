@@ -15,7 +15,7 @@ from rich.console import Console
 from training.comparison.arms import Arm
 from training.comparison.figure import draw_comparison
 from training.comparison.statistics import Summary, summarise
-from training.comparison.tables import runs_csv, summary_markdown
+from training.comparison.tables import RUNS, runs_csv, summary_markdown
 from training.configuration import Experiment, change_config, config_hash, dump_toml
 from training.engine.errors import RunError
 from training.engine.run_folder import RunFolder, write_whole
@@ -90,15 +90,8 @@ class Sweep:
             try:
                 for future in as_completed(running):
                     done += 1
-                    each, problem = running[future], future.result()
-                    if problem is None:
-                        result = each.folder.read_result() or {}
-                        text = f"test accuracy {result['test_accuracy']:.2%}"
-                    else:
-                        text = f"FAILED: {problem}"
-                    console.print(
-                        f"{done}/{len(self.planned)} {each.title}: {text}", highlight=False
-                    )
+                    outcome = _outcome(running[future], future.result())
+                    console.print(f"{done}/{len(self.planned)} {outcome}", highlight=False)
             except BaseException:  # Ctrl-C, which the runs under way hear too: begin no others
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -116,7 +109,7 @@ class Sweep:
         if self.reference not in accuracies:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
-        write_whole(self.path / "runs.csv", runs_csv(rows))
+        write_whole(self.path / RUNS, runs_csv(rows))
         write_whole(self.path / "comparison.md", summary_markdown(summaries, self.reference))
         draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
         return summaries

@@ -14,6 +14,7 @@ from rich.table import Table
 from training.comparison.statistics import Interval, Summary
 from training.markdown import markdown_table
 
+RUNS = "runs.csv"  # the rows of a comparison, in its folder
 COLUMNS = (
     "encoding",
     "seed",
@@ -31,22 +32,35 @@ COLUMNS = (
 )
 
 
-def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def runs_csv(results: Iterable[Mapping[str, Any]]) -> str:
     """One line for each finished run, from its result."""
+    return rows_csv(map(_row_of_result, results))
+
+
+def _row_of_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    where = result.get("circumstances", {})
+    known = {name: where[name] for name in ("commit", "processor", "threads") if name in where}
+    return {**result, **known, "torch": where.get("versions", {}).get("torch", "")}
+
+
+def rows_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as a file has them."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        where = row.get("circumstances", {})
-        known = {name: where[name] for name in ("commit", "processor", "threads") if name in where}
-        writer.writerow({**row, **known, "torch": where.get("versions", {}).get("torch", "")})
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def rows_of_csv(text: str) -> list[dict[str, str]]:
+    """The rows of a file, every number as it was written."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def accuracies_of_csv(text: str, column: str = "test_accuracy") -> dict[str, dict[int, float]]:
     """Label -> seed -> accuracy, from what `runs_csv` wrote."""
     found: dict[str, dict[int, float]] = {}
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in rows_of_csv(text):
         found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row[column])
     return found
 

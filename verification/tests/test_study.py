@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -83,10 +84,10 @@ def test_no_row_names_a_place_on_a_machine(part):
 # --- Publishing ----------------------------------------------------------------------------
 
 
-def comparison_in(folder: Path) -> Path:
-    """A comparison of two seeds of one encoding, as `wefpe compare` leaves it."""
+def comparison_in(folder: Path, seeds: Sequence[int] = (3, 4), accuracy: float = 0.5) -> Path:
+    """A comparison of some seeds of one encoding, as `wefpe compare` leaves it."""
     rows = []
-    for seed in (3, 4):
+    for seed in seeds:
         config = load_config(
             "vtab_resisc45_cpu",
             [
@@ -99,7 +100,7 @@ def comparison_in(folder: Path) -> Path:
         run.path.mkdir(parents=True)
         run.config.write_text(dump_toml(config))
         rows.append({"encoding": "weierstrass_hybrid", "seed": seed})
-        rows[-1] |= {"test_accuracy": 0.5, "config_hash": config_hash(config)}
+        rows[-1] |= {"test_accuracy": accuracy, "config_hash": config_hash(config)}
     (folder / "runs.csv").write_text(runs_csv(rows))
     return folder
 
@@ -126,6 +127,52 @@ def test_a_row_of_another_config_is_not_published(tmp_path, capsys):
     assert not (tmp_path / "part").exists()
     assert publish.main([str(tmp_path), str(tmp_path / "part")]) == 2
     assert "holds no comparison" in capsys.readouterr().err
+
+
+def test_rows_that_are_published_stay_and_others_join_them(tmp_path, capsys):
+    part = tmp_path / "part"
+    publish.publish(comparison_in(tmp_path / "one", seeds=(1, 4)), part)
+    first = (part / "runs.csv").read_text()
+    assert publish.main([str(comparison_in(tmp_path / "two", seeds=(3, 4))), str(part)]) == 0
+    assert "3 rows, 1 of them new" in capsys.readouterr().out
+    assert [row["seed"] for row in rows_of(part)] == ["1", "3", "4"]
+    assert set(first.splitlines()) <= set((part / "runs.csv").read_text().splitlines())
+
+
+def test_encodings_keep_the_order_they_came_in():
+    rows = [
+        dict.fromkeys(COLUMNS, "") | {"encoding": encoding, "seed": seed}
+        for seed, encoding in (("10", "b"), ("10", "a"), ("9", "c"), ("9", "a"))
+    ]
+    merged = publish.merge_rows(rows[:2], rows[2:])
+    assert [(row["seed"], row["encoding"]) for row in merged] == [
+        ("9", "a"),
+        ("9", "c"),
+        ("10", "b"),
+        ("10", "a"),
+    ]
+
+
+def test_a_run_made_again_has_the_numbers_of_its_row(tmp_path, capsys):
+    part = tmp_path / "part"
+    publish.publish(comparison_in(tmp_path / "one"), part)
+    before = (part / "runs.csv").read_text()
+    again = comparison_in(tmp_path / "two", seeds=(4, 5), accuracy=0.51)
+    assert publish.main([str(again), str(part)]) == 2
+    said = capsys.readouterr().err
+    assert "weierstrass_hybrid with seed 4 is published with test_accuracy=0.5" in said
+    assert (part / "runs.csv").read_text() == before
+
+
+def test_a_published_config_is_not_written_over(tmp_path, capsys):
+    part = tmp_path / "part"
+    publish.publish(comparison_in(tmp_path / "one"), part)
+    (path,) = (part / "configs").iterdir()
+    text = dump_toml(change_config(load_config(path), ["training.epochs=1"]))
+    path.write_text(text)
+    assert publish.main([str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
+    assert "weierstrass_hybrid-seed5" in capsys.readouterr().err
+    assert path.read_text() == text
 
 
 # --- Contrasts and sizes -------------------------------------------------------------------
