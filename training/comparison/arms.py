@@ -46,6 +46,11 @@ def parse_arm(text: str) -> Arm:
     return Arm(written.label, tuple(overrides))
 
 
+def is_of_an_arm(key: str) -> bool:
+    """Whether arms of a comparison may differ in this key of the config."""
+    return key.startswith(f"{_SECTION}.") or key in _OF_THE_CONFIG.values()
+
+
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
     """The arms in order; naming one twice is a mistake."""
     arms = [parse_arm(text) for text in texts]
@@ -61,7 +66,7 @@ def control_arms(base: Experiment) -> list[Arm]:
 
     Its table starts at a scale many times that of a learned one, which alone may matter: learned
     and sincos2d at that scale. And it is a smooth function of the place with few parameters:
-    the same parameters on z and z^2 in the place of wp and wp'.
+    the same layers on the coordinates z and z^2 in the place of wp' and wp.
     """
     reference = change_config(base, parse_arm("weierstrass").overrides)
     encoding = build_position_encoding(reference)

@@ -7,6 +7,7 @@
     part = "scratch"
     of = "weierstrass"
     minus = "learned"
+    is_test = true      # planned as a test; the others describe
     paper = 7.32        # percentage points, if a paper prints a number for it
     without = [0]       # seeds that are left out, if any
 """
@@ -34,12 +35,15 @@ class Contrast(BaseModel):
     part: str
     of: str
     minus: str
+    is_test: bool = False
     paper: float | None = None
     without: tuple[int, ...] = ()
 
     def summary(self, parts: Mapping[str, Accuracies]) -> Summary:
         if self.part not in parts:
             raise InputError(f"there is no part {self.part!r}; there are {', '.join(parts)}")
+        if self.of == self.minus:
+            raise InputError(f"{self.question!r} compares {self.of!r} with itself")
         accuracies = parts[self.part]
         for label in (self.of, self.minus):
             if label not in accuracies:
@@ -48,6 +52,8 @@ class Contrast(BaseModel):
                     f"{', '.join(accuracies)}"
                 )
         shared = accuracies[self.of].keys() & accuracies[self.minus].keys()
+        if not set(self.without) <= shared:
+            raise InputError(f"{self.question!r} leaves out {self.without}, of {sorted(shared)}")
         pair = {
             label: {seed: accuracies[label][seed] for seed in sorted(shared - set(self.without))}
             for label in (self.minus, self.of)
@@ -80,16 +86,19 @@ def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accura
         found = contrast.summary(parts)
         cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
         cells += [points(found.difference, signed=True), interval_text(found.student)]
-        cells.append(_verdict(found.student))
+        cells.append(_verdict(found.student, contrast.is_test))
         if has_paper:
             cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
         lines.append(cells)
     return markdown_table(headings, lines) + "\n"
 
 
-def _verdict(interval: Interval | None) -> str:
+def _verdict(interval: Interval | None, is_test: bool) -> str:
+    """Only of a test one says who won; elsewhere, where the interval lies."""
     if interval is None:
         return "too few seeds"
     if not interval.excludes_zero:
-        return "not shown"
-    return "better" if interval.low > 0.0 else "worse"
+        return "not shown" if is_test else "has 0 in it"
+    if interval.low > 0.0:
+        return "better" if is_test else "above 0"
+    return "worse" if is_test else "below 0"

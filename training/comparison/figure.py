@@ -13,7 +13,10 @@ from training.figure_style import BLUE, ORANGE, figure_settings, new_figure
 def draw_comparison(
     path: Path, summaries: Sequence[Summary], accuracies: Accuracies, reference: str
 ) -> None:
-    """Left: test accuracy of every run. Right: differences with their Student intervals."""
+    """Left: test accuracy of every run. Right: differences with their Student intervals.
+
+    A difference of too few seeds for an interval is hollow.
+    """
     with figure_settings():
         _figure(summaries, accuracies, reference).savefig(path, dpi=130)
 
@@ -27,7 +30,9 @@ def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str
         left.plot(values, [y] * len(values), "o", color=BLUE, alpha=0.45, markersize=5)
         left.plot(100.0 * summary.mean, y, "|", color=BLUE, markersize=16, markeredgewidth=2)
         if summary.difference is not None:
-            right.plot(100.0 * summary.difference, y, "D", color=ORANGE, markersize=5)
+            face = "white" if summary.student is None else ORANGE
+            mark = {"color": ORANGE, "markerfacecolor": face, "markersize": 5, "zorder": 3}
+            right.plot(100.0 * summary.difference, y, "D", **mark)
         if summary.student is not None:
             ends = [100.0 * summary.student.low, 100.0 * summary.student.high]
             right.plot(ends, [y, y], color=ORANGE)

@@ -2,34 +2,34 @@
 
     python -m training.comparison.publish comparisons/cifar100_cpu docs/results/scratch
 
-The folder gets ``runs.csv``, and in ``configs`` the effective config of each encoding, that of its
-first seed; the configs of the others differ from it in the seed alone. Of paths the last two
-names are kept: they say which files, not where they are.
+The folder gets ``runs.csv``, and in ``configs`` the effective config of each encoding, that of the
+seed it was first published with; the configs of other seeds differ from it in the seed alone, and
+those of other encodings in the encoding. Of paths the last two names are kept: they say which
+files, not where they are.
 
-Rows that are in the folder already stay, so the runs of a study may come from several
-comparisons and machines. A run that was made again must have the numbers of its row.
+Rows that are in the folder already stay, so the runs of a study may come from several comparisons
+and machines. A run that was made again, from whatever commit, must have the numbers of its row.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from training.comparison.arms import parse_arm
+from training.comparison.arms import is_of_an_arm, parse_arm
 from training.comparison.tables import RUNS, rows_csv, rows_of_csv
 from training.configuration import (
     Experiment,
     change_config,
     config_hash,
+    differing_keys,
     dump_toml,
     file_names,
     load_config,
     plain_table,
-    table_hash,
 )
 from training.engine.run_folder import RunFolder, write_whole
 from wefpe_core.errors import InputError
@@ -56,34 +56,39 @@ class Published(NamedTuple):
 
 def publish(comparison: Path, folder: Path) -> Published:
     """Add the rows of a comparison, with their configs, to those of a folder."""
-    try:
-        rows = rows_of_csv((comparison / RUNS).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{comparison} holds no comparison: {error}") from error
-    known = rows_of_csv(_text_of(folder / RUNS))
+    if not (comparison / RUNS).exists():
+        raise InputError(f"{comparison} holds no comparison: there is no {RUNS} in it")
+    known, rows = _read_rows(folder / RUNS), _read_rows(comparison / RUNS)
     merged = merge_rows(known, rows)
-    texts: dict[Path, str] = {}
+    kept = {path: load_config(str(path)) for path in sorted((folder / "configs").glob("*.toml"))}
     for row in rows:
         name = parse_arm(row["encoding"]).folder_name
         path = RunFolder(comparison / f"{name}-seed{row['seed']}").config
         config = without_places(load_config(str(path)))
         if config_hash(config) != row["config_hash"]:
             raise InputError(f"{path} is not the config of the row of {row['encoding']}")
-        kept = folder / "configs" / f"{name}.toml"
-        text = texts.setdefault(kept, _text_of(kept) or dump_toml(config))
-        if table_hash(tomllib.loads(text) | {"seed": config.seed}) != row["config_hash"]:
-            raise InputError(f"{path} differs from that of the first seed in more than the seed")
-    for kept, text in texts.items():
-        write_whole(kept, text)
+        own = folder / "configs" / f"{name}.toml"
+        kept.setdefault(own, config)
+        for place, other in kept.items():
+            keys = [
+                key
+                for key in differing_keys(other, config)
+                if key != "seed" and (place == own or not is_of_an_arm(key))
+            ]
+            if keys:
+                raise InputError(f"{path} and {place} differ in {', '.join(keys)}")
+    for place, config in kept.items():
+        if not place.exists():
+            write_whole(place, dump_toml(config))
     write_whole(folder / RUNS, rows_csv(merged))
     return Published(len(merged), len(merged) - len(known))
 
 
 def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """All rows, seed by seed, encodings in the order they first came in; those known stay."""
-    merged = {_run_of(row): row for row in known}
-    for row in rows:
-        there = merged.setdefault(_run_of(row), row)
+    """All rows, encodings in the order they first came in, each by seed; those known stay."""
+    merged: dict[tuple[str, str], Row] = {}
+    for row in (*known, *rows):
+        there = merged.setdefault((row["encoding"], row["seed"]), row)
         for column in _REPEATED:
             if there[column] != row[column]:
                 raise InputError(
@@ -92,16 +97,20 @@ def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
                 )
     encodings = list(dict.fromkeys(row["encoding"] for row in merged.values()))
     return sorted(
-        merged.values(), key=lambda row: (int(row["seed"]), encodings.index(row["encoding"]))
+        merged.values(), key=lambda row: (encodings.index(row["encoding"]), int(row["seed"]))
     )
 
 
-def _run_of(row: Row) -> tuple[str, str]:
-    return row["encoding"], row["seed"]
-
-
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+def _read_rows(path: Path) -> list[Row]:
+    """The rows of a file, none if there is no such file."""
+    rows = rows_of_csv(path.read_text(encoding="utf-8")) if path.exists() else []
+    for row in rows:
+        missing = [column for column in ("encoding", "seed", *_REPEATED) if row.get(column) is None]
+        if missing:
+            raise InputError(f"{path}: a row has no {missing[0]}")
+    if len({(row["encoding"], row["seed"]) for row in rows}) < len(rows):
+        raise InputError(f"{path} has two rows of one run")
+    return rows
 
 
 def without_places(config: Experiment) -> Experiment:

@@ -55,8 +55,8 @@ def sizes_markdown(found: Sequence[SizeScore]) -> str:
                 cells.append(points(row.mean) + (f" ({difference})" if difference else ""))
         lines.append(cells)
     legend = (
-        f"Test accuracy in per cent, and in brackets minus `{reference}`, paired by seed; * where "
-        "Student's 95 % interval leaves out 0."
+        f"Test accuracy in per cent, and in brackets minus `{reference}`, paired by seed, over "
+        "the seeds both have; * where Student's 95 % interval leaves out 0."
     )
     return f"{markdown_table(headings, lines)}\n\n{legend}\n"
 

@@ -20,6 +20,7 @@ Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 _RESAMPLES = 10_000
 _COVERAGE = 0.95
 _FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
+_FEWEST_TO_RESAMPLE = 5  # of three the bootstrap's interval is from the least to the largest
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
         shared = [seed for seed in found if seed in base]
         differences = np.array([found[seed] - base[seed] for seed in shared])
         is_compared = label != reference and len(shared) > 0
-        has_spread = is_compared and len(shared) >= _FEWEST
+        pairs = len(shared) if is_compared else 0
         summaries.append(
             Summary(
                 label,
@@ -64,8 +65,8 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
                 mean=float(values.mean()) if len(values) else float("nan"),
                 deviation=float(values.std(ddof=1)) if len(values) > 1 else None,
                 difference=float(differences.mean()) if is_compared else None,
-                bootstrap=bootstrap_interval(differences) if has_spread else None,
-                student=student_interval(differences) if has_spread else None,
+                bootstrap=bootstrap_interval(differences) if pairs >= _FEWEST_TO_RESAMPLE else None,
+                student=student_interval(differences) if pairs >= _FEWEST else None,
             )
         )
     return summaries

@@ -92,7 +92,10 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
         (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
         for row in summaries
     )
-    return f"{markdown_table(headings, rows)}\n\n{_legend(f'`{reference}`')}\n"
+    legend = _legend(f"`{reference}`")
+    if any(row.bootstrap is not None for row in summaries):
+        legend += " The bootstrap's is too narrow for so few."
+    return f"{markdown_table(headings, rows)}\n\n{legend}\n"
 
 
 def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
@@ -113,6 +116,6 @@ def _numbers(row: Summary) -> tuple[str, ...]:
 
 def _legend(reference: str) -> str:
     return (
-        f"Differences from {reference} are paired by seed, in percentage points; * where Student's "
-        "interval leaves out 0."
+        f"Differences from {reference} are paired by seed, over the seeds both have, in percentage "
+        "points; * where Student's interval leaves out 0."
     )

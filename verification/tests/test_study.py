@@ -13,9 +13,18 @@ import pytest
 pytest.importorskip("accelerate")
 
 from training.comparison import publish, results
-from training.comparison.arms import parse_arm
+from training.comparison.arms import is_of_an_arm, parse_arm
+from training.comparison.sizes import scores_of_csv
+from training.comparison.starts import start_of
 from training.comparison.tables import COLUMNS, runs_csv
-from training.configuration import change_config, config_hash, dump_toml, load_config, table_hash
+from training.configuration import (
+    change_config,
+    config_hash,
+    differing_keys,
+    dump_toml,
+    load_config,
+    table_hash,
+)
 from training.engine.run_folder import RunFolder
 from verification import blocks
 from wefpe_core.errors import InputError
@@ -76,6 +85,21 @@ def test_every_row_has_its_config_and_its_circumstances(part):
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_runs_of_a_part_differ_in_nothing_but_the_encoding_and_the_seed(part):
+    first, *others = (load_config(str(path)) for path in (part / "configs").glob("*.toml"))
+    for other in others:
+        assert all(is_of_an_arm(key) or key == "seed" for key in differing_keys(first, other))
+
+
+def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
+    known = {(r["encoding"], r["seed"]): r["test_accuracy"] for p in PARTS for r in rows_of(p)}
+    for path in STUDY.glob("*/scores.csv"):
+        for each in scores_of_csv(path.read_text("utf-8")):
+            if each.is_trained:
+                assert float(known[each.label, str(each.seed)]) == each.scores.accuracy, each
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_no_row_names_a_place_on_a_machine(part):
     for path in part.rglob("*.*"):
         assert not re.search(r'"/|[A-Z]:\\|/home|/tmp', path.read_text("utf-8")), path
@@ -84,7 +108,13 @@ def test_no_row_names_a_place_on_a_machine(part):
 # --- Publishing ----------------------------------------------------------------------------
 
 
-def comparison_in(folder: Path, seeds: Sequence[int] = (3, 4), accuracy: float = 0.5) -> Path:
+def comparison_in(
+    folder: Path,
+    seeds: Sequence[int] = (3, 4),
+    accuracy: float = 0.5,
+    encoding: str = "weierstrass_hybrid",
+    epochs: int = 9,
+) -> Path:
     """A comparison of some seeds of one encoding, as `wefpe compare` leaves it."""
     rows = []
     for seed in seeds:
@@ -94,12 +124,14 @@ def comparison_in(folder: Path, seeds: Sequence[int] = (3, 4), accuracy: float =
                 "data.path=/far/away/aid",
                 "model.checkpoint=/far/vit/model.safetensors",
                 f"seed={seed}",
+                f"training.epochs={epochs}",
+                *parse_arm(encoding).overrides,
             ],
         )
-        run = RunFolder(folder / f"weierstrass_hybrid-seed{seed}")
+        run = RunFolder(folder / f"{parse_arm(encoding).folder_name}-seed{seed}")
         run.path.mkdir(parents=True)
         run.config.write_text(dump_toml(config))
-        rows.append({"encoding": "weierstrass_hybrid", "seed": seed})
+        rows.append({"encoding": encoding, "seed": seed})
         rows[-1] |= {"test_accuracy": accuracy, "config_hash": config_hash(config)}
     (folder / "runs.csv").write_text(runs_csv(rows))
     return folder
@@ -142,15 +174,39 @@ def test_rows_that_are_published_stay_and_others_join_them(tmp_path, capsys):
 def test_encodings_keep_the_order_they_came_in():
     rows = [
         dict.fromkeys(COLUMNS, "") | {"encoding": encoding, "seed": seed}
-        for seed, encoding in (("10", "b"), ("10", "a"), ("9", "c"), ("9", "a"))
+        for encoding, seed in (("b", "10"), ("a", "10"), ("c", "9"), ("a", "9"), ("b", "11"))
     ]
     merged = publish.merge_rows(rows[:2], rows[2:])
-    assert [(row["seed"], row["encoding"]) for row in merged] == [
-        ("9", "a"),
-        ("9", "c"),
-        ("10", "b"),
-        ("10", "a"),
-    ]
+    found = [(row["encoding"], row["seed"]) for row in merged]
+    assert found == [("b", "10"), ("b", "11"), ("a", "9"), ("a", "10"), ("c", "9")]
+    assert publish.merge_rows(merged, []) == merged
+
+
+def test_all_of_a_folder_are_trained_alike(tmp_path, capsys):
+    part = tmp_path / "part"
+    publish.publish(comparison_in(tmp_path / "one"), part)
+    resampled = "learned:positions=resample"
+    publish.publish(comparison_in(tmp_path / "two", encoding=resampled), part)
+    longer = comparison_in(
+        tmp_path / "three", encoding="weierstrass_fourier:positions=replace", epochs=10
+    )
+    assert publish.main([str(longer), str(part)]) == 2
+    assert "differ in training.epochs" in capsys.readouterr().err
+    assert len(rows_of(part)) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("encoding,seed\nnone,1\n", "a row has no config_hash"),
+        (runs_csv([{"encoding": "none", "seed": 1}] * 2), "two rows of one run"),
+    ],
+)
+def test_rows_that_cannot_be_merged_are_named(tmp_path, capsys, text, said):
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "runs.csv").write_text(text)
+    assert publish.main([str(comparison_in(tmp_path / "one")), str(tmp_path / "part")]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_run_made_again_has_the_numbers_of_its_row(tmp_path, capsys):
@@ -201,8 +257,14 @@ def test_a_contrast_is_paired_over_the_seeds_both_have(tmp_path):
     row = (study / "main.md").read_text().splitlines()[2]
     # Differences -2, -3, -4: the mean -3, the interval 4.303 standard errors of 0.577 wide.
     assert row == (
-        "| Does it matter? | `none` − `learned` | 3 | -3.00 | [-5.48, -0.52] | worse | +1.50 |"
+        "| Does it matter? | `none` − `learned` | 3 | -3.00 | [-5.48, -0.52] | below 0 | +1.50 |"
     )
+
+
+def test_only_a_test_says_who_won(tmp_path):
+    study = study_in(tmp_path, CONTRAST + 'minus = "learned"\nis_test = true\n')
+    results.write_results(study, study)
+    assert "| worse |" in (study / "main.md").read_text()
 
 
 def test_a_contrast_can_leave_out_seeds(tmp_path):
@@ -216,6 +278,8 @@ def test_a_contrast_can_leave_out_seeds(tmp_path):
     ("rest", "said"),
     [
         ('minus = "lerned"', "no rows of 'lerned'"),
+        ('minus = "none"', "compares 'none' with itself"),
+        ('minus = "learned"\nwithout = [7]', "leaves out (7,), of [0, 1, 2]"),
         ('minus = "learned"\nextra = 1', "main.0.extra"),
         ("", "main.0.minus"),
         ("minus = ", "contrasts.toml cannot be read"),
@@ -242,6 +306,22 @@ def test_sizes_are_paired_with_the_first_encoding(tmp_path):
     assert table[2] == "| `learned [bicubic]` | 3 | 45.00 | 35.00 |"
     assert table[3] == "| `sincos2d` | 3 | 43.00 (-2.00 *) | 43.00 (+8.00 *) |"
     assert (tmp_path / "sizes.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- Before training -----------------------------------------------------------------------
+
+
+def test_what_differs_between_patches_is_told_from_what_does_not():
+    config = load_config("cifar100_cpu", ["data.path=DIR"])
+    table = start_of("w", config)
+    assert table.whole == pytest.approx(0.8, abs=0.01)  # LayerNorm times the strength
+    assert 0.2 < table.differing < 0.4  # most is the bias of the projection
+    zero = change_config(config, ["position_encoding.options.initial_bias=zero"])
+    assert start_of("z", zero).differing > 2.0 * table.differing
+    learned = start_of("l", change_config(config, ["position_encoding.name=learned"]))
+    # 64 independent rows: their mean takes off one part in 64 of the square.
+    assert learned.differing == pytest.approx(learned.whole * (63 / 64) ** 0.5, rel=0.005)
+    assert start_of("n", change_config(config, ["position_encoding.name=none"])) is None
 
 
 # --- Blocks --------------------------------------------------------------------------------
