@@ -22,6 +22,8 @@ from wefpe_core.errors import InputError
 # Of the size in training; the last is a rectangle.
 _FACTORS: tuple[tuple[float, float], ...] = ((0.75, 0.75), (1, 1), (1, 1.5), (1.5, 1.5), (2, 2))
 
+_MOST_BELOW = 8  # curves whose names fit below the panel; those of more go beside it
+
 _RULES = (
     "Every encoding follows its own rule: a function of the place is evaluated at the new patch "
     "centres, a learned table is resampled (its own method first, the others named in brackets). "
@@ -221,7 +223,9 @@ def draw_scores(found: Sequence[SizeScore]) -> Any:
     """Accuracy over the sizes in order, a curve for each encoding and method."""
     sizes = sorted({each.size for each in found}, key=size_order)
     curves = _by_curve(found)
-    figure = new_figure(max(4.6, 0.8 * len(sizes) + 1.6), 3.0 + 0.13 * len(curves))
+    width = max(4.6, 0.8 * len(sizes) + 1.6)
+    many = len(curves) > _MOST_BELOW
+    figure = new_figure(width + 3.0 if many else width, 3.0 + 0.13 * len(curves))
     panel = figure.subplots()
     for number, (curve, mine) in enumerate(curves.items()):
         shift = 0.24 * ((number + 0.5) / len(curves) - 0.5)  # apart, or bars hide each other
@@ -231,7 +235,10 @@ def draw_scores(found: Sequence[SizeScore]) -> Any:
     panel.set_xticks(range(len(sizes)), [f"{h} × {w}" for h, w in sizes])
     panel.set(xlabel="height × width of the images in pixels", ylabel="accuracy in %")
     panel.grid(axis="y")
-    figure.legend(loc="outside lower center", ncols=1 if max(map(len, curves)) > 32 else 2)
+    if many:
+        figure.legend(loc="outside right upper")
+    else:
+        figure.legend(loc="outside lower center", ncols=1 if max(map(len, curves)) > 32 else 2)
     return figure
 
 
