@@ -93,10 +93,13 @@ def test_runs_of_a_part_differ_in_nothing_but_the_encoding_and_the_seed(part):
 
 def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
     known = {(r["encoding"], r["seed"]): r["test_accuracy"] for p in PARTS for r in rows_of(p)}
-    for path in STUDY.glob("*/scores.csv"):
-        for each in scores_of_csv(path.read_text("utf-8")):
-            if each.is_trained:
-                assert float(known[each.label, str(each.seed)]) == each.scores.accuracy, each
+    scores = [
+        each for p in STUDY.glob("*/scores.csv") for each in scores_of_csv(p.read_text("utf-8"))
+    ]
+    trained = [each for each in scores if each.is_trained]
+    assert trained
+    for each in trained:
+        assert float(known[each.label, str(each.seed)]) == each.scores.accuracy, each
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
