@@ -5,7 +5,7 @@
 The folder gets ``runs.csv``, and in ``configs`` the effective config of each encoding, that of the
 seed it was first published with; the configs of other seeds differ from it in the seed alone, and
 those of other encodings in the encoding. Of paths the last two names are kept: they say which
-files, not where they are.
+files, not where they are. Of WEF-PE ``learned.csv`` says what it learned beside its layers.
 
 Rows that are in the folder already stay, so the runs of a study may come from several comparisons
 and machines. A run that was made again, from whatever commit, must have the numbers of its row.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from training.comparison.arms import is_of_an_arm, parse_arm
+from training.comparison.learned import LEARNED, Learned, learned_csv, numbers_of, read_learned
 from training.comparison.tables import RUNS, rows_csv, rows_of_csv
 from training.configuration import (
     Experiment,
@@ -32,6 +33,7 @@ from training.configuration import (
     plain_table,
 )
 from training.engine.run_folder import RunFolder, write_whole
+from training.models.checkpoint_files import read_weights
 from wefpe_core.errors import InputError
 
 Row = dict[str, str]
@@ -54,34 +56,68 @@ class Published(NamedTuple):
     new: int
 
 
+class _Run(NamedTuple):
+    """A row of a comparison, and the run it is of."""
+
+    row: Row
+    folder: RunFolder
+    config: Experiment
+
+
 def publish(comparison: Path, folder: Path) -> Published:
     """Add the rows of a comparison, with their configs, to those of a folder."""
     if not (comparison / RUNS).exists():
         raise InputError(f"{comparison} holds no comparison: there is no {RUNS} in it")
     known, rows = _read_rows(folder / RUNS), _read_rows(comparison / RUNS)
     merged = merge_rows(known, rows)
-    kept = {path: load_config(str(path)) for path in sorted((folder / "configs").glob("*.toml"))}
-    for row in rows:
-        name = parse_arm(row["encoding"]).folder_name
-        path = RunFolder(comparison / f"{name}-seed{row['seed']}").config
-        config = without_places(load_config(str(path)))
-        if config_hash(config) != row["config_hash"]:
-            raise InputError(f"{path} is not the config of the row of {row['encoding']}")
-        own = folder / "configs" / f"{name}.toml"
-        kept.setdefault(own, config)
-        for place, other in kept.items():
-            keys = [
-                key
-                for key in differing_keys(other, config)
-                if key != "seed" and (place == own or not is_of_an_arm(key))
-            ]
-            if keys:
-                raise InputError(f"{path} and {place} differ in {', '.join(keys)}")
-    for place, config in kept.items():
-        if not place.exists():
-            write_whole(place, dump_toml(config))
+    runs = [_open_run(comparison, row) for row in rows]
+    configs = _merge_configs(folder / "configs", runs)
+    learned = _merge_learned(read_learned(folder / LEARNED), runs)
+    for path, config in configs.items():
+        if not path.exists():
+            write_whole(path, dump_toml(config))
+    if learned:
+        write_whole(folder / LEARNED, learned_csv(learned))
     write_whole(folder / RUNS, rows_csv(merged))
     return Published(len(merged), len(merged) - len(known))
+
+
+def _open_run(comparison: Path, row: Row) -> _Run:
+    name = parse_arm(row["encoding"]).folder_name
+    folder = RunFolder(comparison / f"{name}-seed{row['seed']}")
+    config = without_places(load_config(str(folder.config)))
+    if config_hash(config) != row["config_hash"]:
+        raise InputError(f"{folder.config} is not the config of the row of {row['encoding']}")
+    return _Run(row, folder, config)
+
+
+def _merge_configs(folder: Path, runs: Sequence[_Run]) -> dict[Path, Experiment]:
+    """One config for each encoding; those there stay, and all runs must have been trained alike."""
+    configs = {path: load_config(str(path)) for path in sorted(folder.glob("*.toml"))}
+    for run in runs:
+        own = folder / f"{parse_arm(run.row['encoding']).folder_name}.toml"
+        configs.setdefault(own, run.config)
+        for path in (own, next(iter(configs))):  # all are like the first, but for the encoding
+            keys = [
+                key
+                for key in differing_keys(configs[path], run.config)
+                if key != "seed" and (path == own or not is_of_an_arm(key))
+            ]
+            if keys:
+                raise InputError(f"{run.folder.config} and {path} differ in {', '.join(keys)}")
+    return configs
+
+
+def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learned]:
+    """What is known stays; the rest is read from the weights of the runs, where these are left."""
+    learned = {(each.label, each.seed): each for each in known}
+    for run in runs:
+        label, seed = run.row["encoding"], int(run.row["seed"])
+        if (label, seed) not in learned and run.folder.weights.exists():
+            end = numbers_of(run.config, read_weights(run.folder.weights)[0])
+            if end is not None:
+                learned[label, seed] = Learned(label, seed, end)
+    return list(learned.values())
 
 
 def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -6,7 +6,8 @@ Every folder in it is a part of the study. One with a ``runs.csv``, as ``wefpe c
 gets a table ``PART.md`` and a picture ``PART.png`` beside it; so does one with a ``scores.csv`` of
 ``wefpe analyse resolution``. The encoding of the first row is the reference. The tables of
 ``contrasts.toml``, if there is one, go to ``NAME.md``. Where configs lie beside the rows,
-``starts.md`` says how strong their position tables are before training.
+``starts.md`` says how strong their position tables are before training, and ``learned.md``, of runs
+in a ``learned.csv``, from where to where the numbers of WEF-PE went.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import TypeVar
 from training.comparison.arms import parse_arm
 from training.comparison.contrasts import contrasts_markdown, read_contrasts
 from training.comparison.figure import draw_comparison
+from training.comparison.learned import LEARNED, Learned, learned_markdown, learned_of_csv
 from training.comparison.sizes import draw_sizes, scores_of_csv, sizes_markdown
-from training.comparison.starts import Start, start_of, starts_markdown
+from training.comparison.starts import start_of, starts_markdown
 from training.comparison.statistics import Accuracies, summarise
 from training.comparison.tables import RUNS, accuracies_of_csv, summary_markdown
-from training.configuration import load_config
+from training.configuration import Experiment, load_config
 from training.engine.run_folder import write_whole
 from wefpe_core.errors import InputError
 
@@ -42,7 +44,8 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         written.append(output / f"{name}.md")
 
     parts: dict[str, Accuracies] = {}
-    starts: dict[str, Start | None] = {}
+    configs: dict[str, Experiment] = {}  # of each encoding, that of the first part it is in
+    learned: dict[tuple[str, int], Learned] = {}
     for path in sorted(folder.glob(f"*/{RUNS}")):
         name = path.parent.name
         parts[name] = accuracies = _read(path, accuracies_of_csv)
@@ -52,8 +55,11 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         draw_comparison(output / f"{name}.png", summaries, accuracies, reference)
         for label in accuracies:
             config = path.parent / "configs" / f"{parse_arm(label).folder_name}.toml"
-            if label not in starts and config.exists():
-                starts[label] = start_of(label, load_config(str(config)))
+            if label not in configs and config.exists():
+                configs[label] = load_config(str(config))
+        if (path.parent / LEARNED).exists():
+            for run in _read(path.parent / LEARNED, learned_of_csv):
+                learned.setdefault((run.label, run.seed), run)
     for path in sorted(folder.glob(f"*/{SIZES}")):
         found = _read(path, scores_of_csv)
         write(path.parent.name, sizes_markdown(found))
@@ -63,9 +69,11 @@ def write_results(folder: Path, output: Path) -> list[Path]:
     if (folder / CONTRASTS).exists():
         for name, contrasts in read_contrasts(folder / CONTRASTS).items():
             write(name, contrasts_markdown(contrasts, parts))
-    shown = [start for start in starts.values() if start is not None]
-    if shown:
-        write("starts", starts_markdown(shown))
+    starts = [start_of(label, config) for label, config in configs.items()]
+    if any(starts):
+        write("starts", starts_markdown([start for start in starts if start is not None]))
+    if learned:
+        write("learned", learned_markdown(list(learned.values()), configs))
     return written
 
 

@@ -262,6 +262,10 @@ class WeierstrassEncoding(AbstractEncoding):
         raw = self.alpha_raw.to(self.working_dtype)
         return torch.exp(raw).clamp(*_AUTHORS_SCALES) if self._is_authors else F.softplus(raw)
 
+    def strength(self) -> Tensor | float:
+        """beta_pos at present."""
+        return self._strength if self.beta_pos is None else self.beta_pos
+
     def additive(self, grid: Grid) -> Tensor:
         grid = checked_grid(grid)
         return self.table(
@@ -273,7 +277,7 @@ class WeierstrassEncoding(AbstractEncoding):
         return super().prefix(n) if rows is None else prefix_rows(self._weighted(rows), n)
 
     def _weighted(self, rows: Tensor) -> Tensor:
-        return rows * (self._strength if self.beta_pos is None else self.beta_pos)
+        return rows * self.strength()
 
 
 def _begins(options: WeierstrassOptions) -> Start:

@@ -12,8 +12,13 @@ import pytest
 
 pytest.importorskip("accelerate")
 
+import torch
+from safetensors.torch import save_file
+
 from training.comparison import publish, results
 from training.comparison.arms import is_of_an_arm, parse_arm
+from training.comparison.figure import in_lines
+from training.comparison.learned import LEARNED, numbers_of, read_learned
 from training.comparison.sizes import scores_of_csv
 from training.comparison.starts import start_of
 from training.comparison.tables import COLUMNS, runs_csv
@@ -25,8 +30,11 @@ from training.configuration import (
     load_config,
     table_hash,
 )
+from training.configuration.encoding_rules import build_position_encoding
+from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
 from training.engine.run_folder import RunFolder
 from verification import blocks
+from wefpe_core import Lattice
 from wefpe_core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +97,14 @@ def test_runs_of_a_part_differ_in_nothing_but_the_encoding_and_the_seed(part):
     first, *others = (load_config(str(path)) for path in (part / "configs").glob("*.toml"))
     for other in others:
         assert all(is_of_an_arm(key) or key == "seed" for key in differing_keys(first, other))
+
+
+def test_a_run_in_several_parts_has_the_same_row_in_each():
+    rows = [row for part in PARTS for row in rows_of(part)]
+    known = {row["config_hash"]: row for row in rows}
+    assert len(known) < len(rows)  # or nothing is compared
+    for row in rows:
+        assert row == known[row["config_hash"]]
 
 
 def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
@@ -232,6 +248,56 @@ def test_a_published_config_is_not_written_over(tmp_path, capsys):
     assert publish.main([str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
     assert "weierstrass_hybrid-seed5" in capsys.readouterr().err
     assert path.read_text() == text
+
+
+REPLACED = "weierstrass:positions=replace"
+
+
+def comparison_with_weights(folder: Path, seeds: Sequence[int], tau_imag: float) -> Path:
+    """A comparison of WEF-PE whose runs kept weights, with this lattice and the strength 0.5."""
+    comparison = comparison_in(folder, seeds, encoding=REPLACED)
+    wanted = LatticeParameter(Lattice.from_tau(1j * tau_imag), "omega3", TAU_MIN, TAU_MAX)
+    for seed in seeds:
+        run = RunFolder(folder / f"{parse_arm(REPLACED).folder_name}-seed{seed}")
+        weights = build_position_encoding(load_config(run.config)).state_dict()
+        weights["beta_pos"] = torch.tensor([0.5])
+        weights |= {f"lattice_parameter.{k}": v for k, v in wanted.state_dict().items()}
+        weights = {f"encoding.{name}": tensor for name, tensor in weights.items()}
+        save_file(weights | {"head.bias": torch.zeros(2)}, run.weights)
+    return comparison
+
+
+def test_what_wef_pe_learned_is_published_beside_its_rows(tmp_path):
+    part = tmp_path / "part"
+    publish.publish(comparison_with_weights(tmp_path / "one", (0, 1), tau_imag=1.2), part)
+    before = read_learned(part / LEARNED)
+    assert [(each.label, each.seed) for each in before] == [(REPLACED, 0), (REPLACED, 1)]
+    for each in before:
+        assert each.end == pytest.approx((0.0, 1.2, 0.15, 0.5), abs=1e-6)
+    # Published numbers stay, and runs without weights or without such numbers add none.
+    publish.publish(comparison_with_weights(tmp_path / "two", (1, 2), tau_imag=1.4), part)
+    publish.publish(comparison_in(tmp_path / "three", seeds=(4,)), part)
+    after = read_learned(part / LEARNED)
+    assert after[:2] == before
+    assert [each.seed for each in after] == [0, 1, 2]
+    assert after[2].end.tau_imag == pytest.approx(1.4, abs=1e-6)
+    results.write_results(tmp_path, tmp_path)
+    row = (tmp_path / "learned.md").read_text().splitlines()[2]
+    assert row == f"| `{REPLACED}` | 3 | 0.00 | 1.00 → 1.20 to 1.40 | 0.15 | 0.80 → 0.50 |"
+
+
+@pytest.mark.parametrize("encoding", ["none", "weierstrass:function=powers", "combined"])
+def test_what_has_no_such_numbers_has_none(encoding):
+    config = load_config("cifar100_cpu", ["data.path=DIR", *parse_arm(encoding).overrides])
+    assert numbers_of(config) is None
+
+
+def test_long_names_are_broken_in_pictures():
+    label = "combined:parts=weierstrass:origin=half_period;strength=0.57+weierstrass:alpha_u=1"
+    lines = in_lines(label).splitlines()
+    assert len(lines) == 2
+    assert "".join(lines) == label
+    assert in_lines("weierstrass:function=powers,initial_bias=zero").count("\n") == 0
 
 
 # --- Contrasts and sizes -------------------------------------------------------------------
