@@ -5,6 +5,8 @@ Figures are made without pyplot, whose settings and windows belong to the user.
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,6 +65,12 @@ def curve_style(number: int) -> dict[str, str]:
         "linestyle": LINES[number // len(COLOURS) % len(LINES)],
         "marker": MARKERS[number % len(MARKERS)],
     }
+
+
+def in_lines(label: str, longest: int) -> str:
+    """A long label broken at spaces and behind what separates the options of an encoding."""
+    lines = textwrap.wrap(re.sub("([,;+])", r"\1 ", label), longest)
+    return re.sub("([,;+]) ", r"\1", "\n".join(lines))
 
 
 def _matplotlib() -> Any:

@@ -80,7 +80,8 @@ def _write_files(analysis: Analysis, folder: Path) -> None:
             figure.savefig(folder / f"{name}.png", dpi=PRINT_DPI, metadata={"Software": None})
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
     for name, rows in analysis.tables.items():
-        (folder / f"{name}.csv").write_text(csv_text(rows), encoding="utf-8")
+        if rows:  # one run has no correlations with others, say
+            (folder / f"{name}.csv").write_text(csv_text(rows), encoding="utf-8")
     numbers = {"title": analysis.title, "caption": analysis.caption} | dict(analysis.numbers)
     text = json.dumps(without_nan(numbers), indent=1, ensure_ascii=False) + "\n"
     (folder / f"{analysis.name}.json").write_text(text, encoding="utf-8")

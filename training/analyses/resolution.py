@@ -16,13 +16,15 @@ from training.encodings.resampling import Resampling, resampling_of
 from training.engine.finished_run import FinishedRun, check_validation, open_finished_run
 from training.engine.metrics import Scores
 from training.engine.reevaluation import Split, evaluate_opened
-from training.figure_style import curve_style, figure_settings, new_figure
+from training.figure_style import curve_style, figure_settings, in_lines, new_figure
 from wefpe_core.errors import InputError
 
 # Of the size in training; the last is a rectangle.
 _FACTORS: tuple[tuple[float, float], ...] = ((0.75, 0.75), (1, 1), (1, 1.5), (1.5, 1.5), (2, 2))
 
-_MOST_BELOW = 8  # curves whose names fit below the panel; those of more go beside it
+_MOST_IN_A_PANEL = 8  # curves that can be told apart in one
+_COLUMNS = 4  # of panels
+_X_LABEL, _Y_LABEL = "height × width of the images in pixels", "accuracy in %"
 
 _RULES = (
     "Every encoding follows its own rule: a function of the place is evaluated at the new patch "
@@ -44,6 +46,10 @@ class SizeScore:
     @property
     def curve(self) -> str:
         return f"{self.label} [{self.method}]" if self.method else self.label
+
+
+Size = tuple[int, int]
+Curves = Mapping[str, Sequence[SizeScore]]
 
 
 def resolution_analysis(
@@ -209,7 +215,7 @@ def standard_error(scores: Scores) -> float:
     return math.sqrt(scores.accuracy * (1.0 - scores.accuracy) / scores.images)
 
 
-def _by_curve(found: Sequence[SizeScore]) -> Mapping[str, list[SizeScore]]:
+def _by_curve(found: Sequence[SizeScore]) -> Curves:
     curves: dict[str, list[SizeScore]] = {}
     for each in found:
         curves.setdefault(each.curve, []).append(each)
@@ -220,35 +226,60 @@ def _by_curve(found: Sequence[SizeScore]) -> Mapping[str, list[SizeScore]]:
 
 
 def draw_scores(found: Sequence[SizeScore]) -> Any:
-    """Accuracy over the sizes in order, a curve for each encoding and method."""
+    """Accuracy over the sizes in order, a curve for each encoding and method.
+
+    A few share a panel; of many each has its own, with the others in grey behind it.
+    """
     sizes = sorted({each.size for each in found}, key=size_order)
     curves = _by_curve(found)
-    width = max(4.6, 0.8 * len(sizes) + 1.6)
-    many = len(curves) > _MOST_BELOW
-    figure = new_figure(width + 3.0 if many else width, 3.0 + 0.13 * len(curves))
+    figure = (_draw_apart if len(curves) > _MOST_IN_A_PANEL else _draw_together)(curves, sizes)
+    for panel in figure.axes:
+        for size in {each.size for each in found if each.is_trained}:
+            panel.axvline(sizes.index(size), color="0.5", linewidth=0.8, linestyle="--", zorder=0)
+        panel.set_xticks(range(len(sizes)), [f"{h} × {w}" for h, w in sizes])
+        panel.grid(axis="y")
+    return figure
+
+
+def _draw_together(curves: Curves, sizes: Sequence[Size]) -> Any:
+    figure = new_figure(max(4.6, 0.8 * len(sizes) + 1.6), 3.0 + 0.13 * len(curves))
     panel = figure.subplots()
     for number, (curve, mine) in enumerate(curves.items()):
         shift = 0.24 * ((number + 0.5) / len(curves) - 0.5)  # apart, or bars hide each other
-        _draw_curve(panel, curve, mine, sizes, shift, curve_style(number))
-    for size in {each.size for each in found if each.is_trained}:
-        panel.axvline(sizes.index(size), color="0.5", linewidth=0.8, linestyle="--", zorder=0)
-    panel.set_xticks(range(len(sizes)), [f"{h} × {w}" for h, w in sizes])
-    panel.set(xlabel="height × width of the images in pixels", ylabel="accuracy in %")
-    panel.grid(axis="y")
-    if many:
-        figure.legend(loc="outside right upper")
-    else:
-        figure.legend(loc="outside lower center", ncols=1 if max(map(len, curves)) > 32 else 2)
+        _draw_curve(panel, mine, sizes, curve_style(number), label=curve, shift=shift)
+    panel.set(xlabel=_X_LABEL, ylabel=_Y_LABEL)
+    figure.legend(loc="outside lower center", ncols=1 if max(map(len, curves)) > 32 else 2)
+    return figure
+
+
+def _draw_apart(curves: Curves, sizes: Sequence[Size]) -> Any:
+    rows = math.ceil(len(curves) / _COLUMNS)
+    figure = new_figure(2.2 * _COLUMNS, 0.6 + 1.7 * rows)
+    panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True).flat
+    behind = {"color": "0.8", "linestyle": "-", "linewidth": 0.6, "marker": ""}
+    for number, (curve, mine) in enumerate(curves.items()):
+        panel = panels[number]
+        for other in curves.values():
+            _draw_curve(panel, other, sizes, behind)
+        _draw_curve(panel, mine, sizes, curve_style(0))
+        panel.set_title(in_lines(curve, 32), fontsize=7.5)
+        is_lowest = number + _COLUMNS >= len(curves)
+        panel.tick_params(axis="x", labelrotation=60, labelbottom=is_lowest)
+    for panel in panels[len(curves) :]:
+        panel.remove()
+    figure.supxlabel(_X_LABEL, fontsize=8.0)
+    figure.supylabel(_Y_LABEL, fontsize=8.0)
     return figure
 
 
 def _draw_curve(
     panel: Any,
-    curve: str,
     mine: Sequence[SizeScore],
-    sizes: Sequence[tuple[int, int]],
-    shift: float,
-    style: Mapping[str, str],
+    sizes: Sequence[Size],
+    style: Mapping[str, Any],
+    *,
+    label: str = "",
+    shift: float = 0.0,
 ) -> None:
     colour, marker = style["color"], style["marker"]
     squares = []
@@ -259,10 +290,11 @@ def _draw_curve(
         mean = sum(values) / len(values)
         error = 100.0 * max(standard_error(each.scores) for each in mine if each.size == size)
         ends = (min(values), max(values)) if len(values) > 1 else (mean - error, mean + error)
-        panel.plot([place + shift] * 2, ends, color=colour, linewidth=0.7, alpha=0.7)
+        if marker:  # what is behind another curve has no bars
+            panel.plot([place + shift] * 2, ends, color=colour, linewidth=0.7, alpha=0.7)
         is_square = size[0] == size[1]
         face = colour if is_square else "white"
         panel.plot(place + shift, mean, marker, color=colour, markerfacecolor=face, zorder=3)
         if is_square:
             squares.append((place + shift, mean))
-    panel.plot([x for x, _ in squares], [y for _, y in squares], label=curve, **style)
+    panel.plot([x for x, _ in squares], [y for _, y in squares], label=label, **style)

@@ -219,8 +219,9 @@ def _caption(
     first = (
         "Attention rollout (Abnar and Zuidema): attention as mean over heads, half of it and half "
         f"identity, multiplied over the layers; over {len(pictures)} images ({where}). Columns of "
-        "prefix tokens are left out. Colours: share of a patch in units of a uniform map. The "
-        "centre is the middle half of height and width, a quarter of the image."
+        "prefix tokens are left out. Above each map stand the class the model names and the "
+        "probability it gives it. Colours: share of a patch in units of a uniform map, one scale "
+        "for each image. The centre is the middle half of height and width, a quarter of the image."
     )
     parts = [first]
     for model, size in zip(models, sizes, strict=True):

@@ -143,7 +143,9 @@ def decay(
     ] = None,
     detail: Annotated[
         list[str] | None,
-        typer.Option(help="An encoding to draw in four panels; the first if not given."),
+        typer.Option(
+            help="An encoding to draw in four panels; the first if not given. Repeat it for each."
+        ),
     ] = None,
     output: Output = None,
 ) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from training.comparison.statistics import Accuracies, Summary
-from training.figure_style import BLUE, ORANGE, figure_settings, new_figure
+from training.figure_style import BLUE, ORANGE, figure_settings, in_lines, new_figure
 
 _LONGEST = 46  # characters of a name on one line
 
@@ -40,17 +38,11 @@ def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str
         if summary.student is not None:
             ends = [100.0 * summary.student.low, 100.0 * summary.student.high]
             right.plot(ends, [y, y], color=ORANGE)
-    left.set_yticks(rows, [in_lines(summary.label) for summary in summaries])
+    left.set_yticks(rows, [in_lines(summary.label, _LONGEST) for summary in summaries])
     left.set_ylim(len(summaries) - 0.4, -0.6)  # the first on top, and room for its marks
     left.set(title="test accuracy %, each seed and the mean")
     right.axvline(0.0, color="0.4", linewidth=1)
-    right.set(title=f"minus {in_lines(reference)},\npaired, 95 % (Student)")
+    right.set(title=f"minus {in_lines(reference, _LONGEST)},\npaired, 95 % (Student)")
     for panel in (left, right):
         panel.grid(axis="x")
     return figure
-
-
-def in_lines(label: str) -> str:
-    """A long label broken behind what separates its options; it has no spaces of its own."""
-    lines = textwrap.wrap(re.sub("([,;+])", r"\1 ", label), _LONGEST)
-    return "\n".join(line.replace(" ", "") for line in lines)

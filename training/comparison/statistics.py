@@ -19,7 +19,7 @@ Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 
 _RESAMPLES = 10_000
 _COVERAGE = 0.95
-_FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
+FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
 _FEWEST_TO_RESAMPLE = 5  # of three the bootstrap's interval is from the least to the largest
 
 
@@ -66,7 +66,7 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
                 deviation=float(values.std(ddof=1)) if len(values) > 1 else None,
                 difference=float(differences.mean()) if is_compared else None,
                 bootstrap=bootstrap_interval(differences) if pairs >= _FEWEST_TO_RESAMPLE else None,
-                student=student_interval(differences) if pairs >= _FEWEST else None,
+                student=student_interval(differences) if pairs >= FEWEST else None,
             )
         )
     return summaries

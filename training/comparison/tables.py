@@ -11,7 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from training.comparison.statistics import Interval, Summary
+from training.comparison.statistics import FEWEST, Interval, Summary
 from training.markdown import markdown_table
 
 RUNS = "runs.csv"  # the rows of a comparison, in its folder
@@ -92,7 +92,7 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
         (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
         for row in summaries
     )
-    legend = _legend(f"`{reference}`")
+    legend = _legend(f"`{reference}`", summaries)
     if any(row.bootstrap is not None for row in summaries):
         legend += " The bootstrap's is too narrow for so few."
     return f"{markdown_table(headings, rows)}\n\n{legend}\n"
@@ -100,7 +100,7 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
 
 def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
     """The table of a terminal: narrower, and it breaks labels rather than cutting them."""
-    caption = escape(_legend(reference))
+    caption = escape(_legend(reference, summaries))
     table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     table.add_column("encoding", overflow="fold")
     for heading in ("seeds", "test %", "deviation", "difference", "Student 95 %"):
@@ -114,8 +114,11 @@ def _numbers(row: Summary) -> tuple[str, ...]:
     return str(len(row.seeds)), points(row.mean), points(row.deviation), starred(row)
 
 
-def _legend(reference: str) -> str:
-    return (
+def _legend(reference: str, summaries: Sequence[Summary]) -> str:
+    text = (
         f"Differences from {reference} are paired by seed, over the seeds both have, in percentage "
         "points; * where Student's interval leaves out 0."
     )
+    if any(row.difference is not None and row.student is None for row in summaries):
+        text += f" There is none of fewer than {FEWEST} seeds."
+    return text

@@ -15,9 +15,9 @@ pytest.importorskip("accelerate")
 import torch
 from safetensors.torch import save_file
 
+from training.analyses.resolution import SizeScore, draw_scores
 from training.comparison import publish, results
 from training.comparison.arms import is_of_an_arm, parse_arm
-from training.comparison.figure import in_lines
 from training.comparison.learned import LEARNED, numbers_of, read_learned
 from training.comparison.sizes import scores_of_csv
 from training.comparison.starts import start_of
@@ -32,7 +32,9 @@ from training.configuration import (
 )
 from training.configuration.encoding_rules import build_position_encoding
 from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
+from training.engine.metrics import Scores
 from training.engine.run_folder import RunFolder
+from training.figure_style import in_lines
 from verification import blocks
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
@@ -294,10 +296,10 @@ def test_what_has_no_such_numbers_has_none(encoding):
 
 def test_long_names_are_broken_in_pictures():
     label = "combined:parts=weierstrass:origin=half_period;strength=0.57+weierstrass:alpha_u=1"
-    lines = in_lines(label).splitlines()
+    lines = in_lines(label, 46).splitlines()
     assert len(lines) == 2
     assert "".join(lines) == label
-    assert in_lines("weierstrass:function=powers,initial_bias=zero").count("\n") == 0
+    assert in_lines("weierstrass:function=powers,initial_bias=zero", 46).count("\n") == 0
 
 
 # --- Contrasts and sizes -------------------------------------------------------------------
@@ -375,6 +377,19 @@ def test_sizes_are_paired_with_the_first_encoding(tmp_path):
     assert table[2] == "| `learned [bicubic]` | 3 | 45.00 | 35.00 |"
     assert table[3] == "| `sincos2d` | 3 | 43.00 (-2.00 *) | 43.00 (+8.00 *) |"
     assert (tmp_path / "sizes.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_of_many_curves_each_has_a_panel():
+    scores = Scores(loss=1.0, accuracy=0.4, images=100)
+    found = [
+        SizeScore(f"encoding {number}", 0, "", (size, size), size == 32, scores)
+        for number in range(9)
+        for size in (32, 48)
+    ]
+    titles = [panel.get_title() for panel in draw_scores(found).axes]
+    assert titles == [f"encoding {number}" for number in range(9)]
+    [shared] = draw_scores(found[:16]).axes
+    assert shared.get_title() == ""
 
 
 # --- Before training -----------------------------------------------------------------------

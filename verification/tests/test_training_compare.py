@@ -174,10 +174,11 @@ def test_differences_are_paired_by_seed():
 @pytest.mark.parametrize("seeds", [1, 2, 3, 4, 5])
 def test_too_few_seeds_have_no_interval(seeds):
     accuracies = {"base": dict.fromkeys(range(seeds), 0.5), "other": dict.fromkeys(range(9), 0.6)}
-    _, other = summarise(accuracies, "base")
+    base, other = summarise(accuracies, "base")
     assert other.difference == pytest.approx(0.1)
     assert (other.student is not None) == (seeds >= 3)
     assert (other.bootstrap is not None) == (seeds >= 5)
+    assert ("fewer than 3 seeds" in summary_markdown([base, other], "base")) == (seeds < 3)
 
 
 def test_an_unknown_reference_is_named():
