@@ -109,6 +109,16 @@ def test_a_run_in_several_parts_has_the_same_row_in_each():
         assert row == known[row["config_hash"]]
 
 
+def test_what_was_learned_is_of_runs_that_have_a_row():
+    files = list(STUDY.glob(f"*/{LEARNED}"))
+    assert files
+    for path in files:
+        runs = {(row["encoding"], int(row["seed"])) for row in rows_of(path.parent)}
+        found = [(each.label, each.seed) for each in read_learned(path)]
+        assert len(set(found)) == len(found)
+        assert set(found) <= runs
+
+
 def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
     known = {(r["encoding"], r["seed"]): r["test_accuracy"] for p in PARTS for r in rows_of(p)}
     scores = [
