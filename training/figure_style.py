@@ -6,7 +6,6 @@ Figures are made without pyplot, whose settings and windows belong to the user.
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,8 +68,12 @@ def curve_style(number: int) -> dict[str, str]:
 
 def in_lines(label: str, longest: int) -> str:
     """A long label broken at spaces and behind what separates the options of an encoding."""
-    lines = textwrap.wrap(re.sub("([,;+])", r"\1 ", label), longest)
-    return re.sub("([,;+]) ", r"\1", "\n".join(lines))
+    lines = [""]
+    for piece in re.split("(?<=[,;+ ])", label):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > longest:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _matplotlib() -> Any:

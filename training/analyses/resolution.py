@@ -111,7 +111,8 @@ def resolution_analysis(
         f"Accuracy on {' or '.join(map(str, images))} {split} images at other sizes than the "
         f"{' and '.join(size_text(size) for size in own)} pixels of training (marked by a line), "
         "normalised as in training. "
-        f"{_RULES}Lines join squares, open marks are rectangles; with several seeds means, and "
+        f"{_RULES}Lines join squares, open marks are rectangles; where every curve has a panel of "
+        "its own, the others are grey behind it. With several seeds there are means, and "
         "the range as a bar, otherwise plus and minus one standard error of a share of so many "
         f"images. {runs_text(experiments)}"
     )
@@ -290,11 +291,11 @@ def _draw_curve(
         mean = sum(values) / len(values)
         error = 100.0 * max(standard_error(each.scores) for each in mine if each.size == size)
         ends = (min(values), max(values)) if len(values) > 1 else (mean - error, mean + error)
-        if marker:  # what is behind another curve has no bars
-            panel.plot([place + shift] * 2, ends, color=colour, linewidth=0.7, alpha=0.7)
         is_square = size[0] == size[1]
-        face = colour if is_square else "white"
-        panel.plot(place + shift, mean, marker, color=colour, markerfacecolor=face, zorder=3)
         if is_square:
             squares.append((place + shift, mean))
+        if marker:  # what is behind another curve is a line alone
+            panel.plot([place + shift] * 2, ends, color=colour, linewidth=0.7, alpha=0.7)
+            face = colour if is_square else "white"
+            panel.plot(place + shift, mean, marker, color=colour, markerfacecolor=face, zorder=3)
     panel.plot([x for x, _ in squares], [y for _, y in squares], label=label, **style)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.configuration import Experiment, config_hash, differing_keys
+from training.configuration import Experiment, config_hash, differing_keys, hash_without_seed
 from training.engine.errors import RunError
 from training.engine.finished_run import config_of_finished_run, config_of_run
 from training.engine.run_folder import RunFolder, training_rows
@@ -34,14 +34,10 @@ def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experimen
     read = config_of_finished_run if finished else config_of_run
     runs = {path: read(path) for path in unique}
     refuse_repeated(runs)
-    curves = len({_hash_without_seed(experiment) for experiment in runs.values()})
+    curves = len({hash_without_seed(experiment) for experiment in runs.values()})
     if curves > _MOST_CURVES:
         raise InputError(f"{curves} experiments are more than a figure can show ({_MOST_CURVES})")
     return runs
-
-
-def _hash_without_seed(experiment: Experiment) -> str:
-    return config_hash(experiment.model_copy(update={"seed": 0}))
 
 
 def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
@@ -94,7 +90,7 @@ def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
     refuse_repeated(runs)
     groups: dict[str, list[Path]] = {}
     for path, experiment in runs.items():
-        groups.setdefault(_hash_without_seed(experiment), []).append(path)
+        groups.setdefault(hash_without_seed(experiment), []).append(path)
     are_alike = not other_differences(runs.values())
     names = {key: encoding_label(runs[paths[0]]) for key, paths in groups.items()}
     folders = [paths[0].name for paths in groups.values()]

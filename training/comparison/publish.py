@@ -17,10 +17,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 from training.comparison.arms import is_of_an_arm, parse_arm
-from training.comparison.learned import LEARNED, Learned, learned_csv, numbers_of, read_learned
+from training.comparison.learned import (
+    LEARNED,
+    Learned,
+    Numbers,
+    learned_csv,
+    numbers_of,
+    read_learned,
+)
 from training.comparison.tables import RUNS, rows_csv, rows_of_csv
 from training.configuration import (
     Experiment,
@@ -33,7 +41,7 @@ from training.configuration import (
     plain_table,
 )
 from training.engine.run_folder import RunFolder, write_whole
-from training.models.checkpoint_files import read_weights
+from training.models.checkpoint_files import CheckpointError, read_weights
 from wefpe_core.errors import InputError
 
 Row = dict[str, str]
@@ -110,14 +118,30 @@ def _merge_configs(folder: Path, runs: Sequence[_Run]) -> dict[Path, Experiment]
 
 def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learned]:
     """What is known stays; the rest is read from the weights of the runs, where these are left."""
-    learned = {(each.label, each.seed): each for each in known}
+    learned = {each[:3]: each for each in known}
     for run in runs:
         label, seed = run.row["encoding"], int(run.row["seed"])
-        if (label, seed) not in learned and run.folder.weights.exists():
-            end = numbers_of(run.config, read_weights(run.folder.weights)[0])
-            if end is not None:
-                learned[label, seed] = Learned(label, seed, end)
+        for part, end in enumerate(_numbers_of_run(run), start=1):
+            there = learned.setdefault((label, seed, part), Learned(label, seed, part, end))
+            if not there.end.is_close(end):
+                raise InputError(
+                    f"{label} with seed {seed} is published with {there.end}, and "
+                    f"{run.folder.weights} has {end}"
+                )
     return list(learned.values())
+
+
+def _numbers_of_run(run: _Run) -> list[Numbers]:
+    """Empty for what learns no lattice, and where the weights are gone."""
+    if not run.folder.weights.exists() or not numbers_of(run.config):
+        return []
+    try:
+        return numbers_of(run.config, read_weights(run.folder.weights)[0])
+    except (CheckpointError, RuntimeError) as error:  # torch lists every key, on a line each
+        reasons = shorten(" ".join(str(error).split()), 300, placeholder=" ...")
+        raise InputError(
+            f"{run.folder.weights} are not the weights of its run: {reasons}"
+        ) from error
 
 
 def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -14,23 +14,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TypeVar
 
 from training.comparison.arms import parse_arm
 from training.comparison.contrasts import contrasts_markdown, read_contrasts
 from training.comparison.figure import draw_comparison
-from training.comparison.learned import LEARNED, Learned, learned_markdown, learned_of_csv
+from training.comparison.learned import LEARNED, Learned, learned_markdown, read_learned
 from training.comparison.sizes import draw_sizes, scores_of_csv, sizes_markdown
 from training.comparison.starts import start_of, starts_markdown
 from training.comparison.statistics import Accuracies, summarise
 from training.comparison.tables import RUNS, accuracies_of_csv, summary_markdown
-from training.configuration import Experiment, load_config
+from training.configuration import Experiment, hash_without_seed, load_config
 from training.engine.run_folder import write_whole
 from wefpe_core.errors import InputError
 
 Rows = TypeVar("Rows", bound=Sized)
+
+Place = tuple[str, str]  # a part of the study and an encoding in it
 
 SIZES, CONTRASTS = "scores.csv", "contrasts.toml"
 
@@ -44,8 +46,7 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         written.append(output / f"{name}.md")
 
     parts: dict[str, Accuracies] = {}
-    configs: dict[str, Experiment] = {}  # of each encoding, that of the first part it is in
-    learned: dict[tuple[str, int], Learned] = {}
+    configs: dict[Place, Experiment] = {}
     for path in sorted(folder.glob(f"*/{RUNS}")):
         name = path.parent.name
         parts[name] = accuracies = _read(path, accuracies_of_csv)
@@ -55,11 +56,8 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         draw_comparison(output / f"{name}.png", summaries, accuracies, reference)
         for label in accuracies:
             config = path.parent / "configs" / f"{parse_arm(label).folder_name}.toml"
-            if label not in configs and config.exists():
-                configs[label] = load_config(str(config))
-        if (path.parent / LEARNED).exists():
-            for run in _read(path.parent / LEARNED, learned_of_csv):
-                learned.setdefault((run.label, run.seed), run)
+            if config.exists():
+                configs[name, label] = load_config(str(config))
     for path in sorted(folder.glob(f"*/{SIZES}")):
         found = _read(path, scores_of_csv)
         write(path.parent.name, sizes_markdown(found))
@@ -69,12 +67,41 @@ def write_results(folder: Path, output: Path) -> list[Path]:
     if (folder / CONTRASTS).exists():
         for name, contrasts in read_contrasts(folder / CONTRASTS).items():
             write(name, contrasts_markdown(contrasts, parts))
-    starts = [start_of(label, config) for label, config in configs.items()]
+    names = names_of(configs)
+    named = {names[place]: config for place, config in configs.items()}
+    starts = [start_of(name, config) for name, config in named.items()]
     if any(starts):
         write("starts", starts_markdown([start for start in starts if start is not None]))
+    learned = _all_learned(folder, names)
     if learned:
-        write("learned", learned_markdown(list(learned.values()), configs))
+        write("learned", learned_markdown(learned, named))
     return written
+
+
+def names_of(configs: Mapping[Place, Experiment]) -> dict[Place, str]:
+    """What to call an encoding: its label, and the part if that of another is trained otherwise."""
+    kinds: dict[str, set[str]] = {}
+    for (_, label), config in configs.items():
+        kinds.setdefault(label, set()).add(hash_without_seed(config))
+    return {
+        (part, label): label if len(kinds[label]) == 1 else f"{label} ({part})"
+        for part, label in configs
+    }
+
+
+def _all_learned(folder: Path, names: Mapping[Place, str]) -> list[Learned]:
+    """What the runs of all parts learned, under those names; a run in several parts once."""
+    learned: dict[tuple[str, int, int], Learned] = {}
+    for path in sorted(folder.glob(f"*/{LEARNED}")):
+        for run in read_learned(path):
+            place = (path.parent.name, run.label)
+            if place not in names:
+                raise InputError(
+                    f"{path} has {run.label!r}, of which there is no row with a config"
+                )
+            run = run._replace(label=names[place])
+            learned.setdefault((run.label, run.seed, run.part), run)
+    return list(learned.values())
 
 
 def _read(path: Path, read: Callable[[str], Rows]) -> Rows:

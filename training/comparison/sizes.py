@@ -9,7 +9,7 @@ from pathlib import Path
 
 from training.analyses.resolution import SizeScore, draw_scores, size_order
 from training.comparison.statistics import Accuracies, summarise
-from training.comparison.tables import points, starred
+from training.comparison.tables import points, starred, too_few_seeds
 from training.engine.metrics import Scores
 from training.figure_style import figure_settings
 from training.markdown import markdown_table
@@ -58,6 +58,7 @@ def sizes_markdown(found: Sequence[SizeScore]) -> str:
         f"Test accuracy in per cent, and in brackets minus `{reference}`, paired by seed, over "
         "the seeds both have; * where Student's 95 % interval leaves out 0."
     )
+    legend += too_few_seeds(row for rows in summaries.values() for row in rows.values())
     return f"{markdown_table(headings, lines)}\n\n{legend}\n"
 
 

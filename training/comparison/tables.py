@@ -119,6 +119,11 @@ def _legend(reference: str, summaries: Sequence[Summary]) -> str:
         f"Differences from {reference} are paired by seed, over the seeds both have, in percentage "
         "points; * where Student's interval leaves out 0."
     )
+    return text + too_few_seeds(summaries)
+
+
+def too_few_seeds(summaries: Iterable[Summary]) -> str:
+    """A sentence for legends where an interval is missing."""
     if any(row.difference is not None and row.student is None for row in summaries):
-        text += f" There is none of fewer than {FEWEST} seeds."
-    return text
+        return f" There is no interval of fewer than {FEWEST} seeds."
+    return ""

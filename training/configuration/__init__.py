@@ -11,6 +11,7 @@ from training.configuration.dump import differences as differences
 from training.configuration.dump import differing_keys as differing_keys
 from training.configuration.dump import dump_toml as dump_toml
 from training.configuration.dump import file_names as file_names
+from training.configuration.dump import hash_without_seed as hash_without_seed
 from training.configuration.dump import plain_table as plain_table
 from training.configuration.dump import table_hash as table_hash
 from training.configuration.errors import ConfigError as ConfigError

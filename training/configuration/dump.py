@@ -47,6 +47,11 @@ def config_hash(config: Experiment) -> str:
     return table_hash(plain_table(config))
 
 
+def hash_without_seed(config: Experiment) -> str:
+    """The same for runs that differ in nothing but the seed."""
+    return config_hash(config.model_copy(update={"seed": 0}))
+
+
 def table_hash(table: Mapping[str, Any]) -> str:
     """`config_hash` of a table as `dump_toml` writes it, also of one that is no longer valid."""
     text = json.dumps(_with_effect(table), sort_keys=True, allow_nan=False)

@@ -31,6 +31,7 @@ from training.configuration import (
     table_hash,
 )
 from training.configuration.encoding_rules import build_position_encoding
+from training.encodings.compression import inverse_softplus
 from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, LatticeParameter
 from training.engine.metrics import Scores
 from training.engine.run_folder import RunFolder
@@ -114,9 +115,9 @@ def test_what_was_learned_is_of_runs_that_have_a_row():
     assert files
     for path in files:
         runs = {(row["encoding"], int(row["seed"])) for row in rows_of(path.parent)}
-        found = [(each.label, each.seed) for each in read_learned(path)]
+        found = [each[:3] for each in read_learned(path)]
         assert len(set(found)) == len(found)
-        assert set(found) <= runs
+        assert {(label, seed) for label, seed, _ in found} <= runs
 
 
 def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
@@ -273,6 +274,7 @@ def comparison_with_weights(folder: Path, seeds: Sequence[int], tau_imag: float)
         run = RunFolder(folder / f"{parse_arm(REPLACED).folder_name}-seed{seed}")
         weights = build_position_encoding(load_config(run.config)).state_dict()
         weights["beta_pos"] = torch.tensor([0.5])
+        weights["alpha_raw"] = torch.tensor(inverse_softplus(0.3))
         weights |= {f"lattice_parameter.{k}": v for k, v in wanted.state_dict().items()}
         weights = {f"encoding.{name}": tensor for name, tensor in weights.items()}
         save_file(weights | {"head.bias": torch.zeros(2)}, run.weights)
@@ -285,9 +287,9 @@ def test_what_wef_pe_learned_is_published_beside_its_rows(tmp_path):
     before = read_learned(part / LEARNED)
     assert [(each.label, each.seed) for each in before] == [(REPLACED, 0), (REPLACED, 1)]
     for each in before:
-        assert each.end == pytest.approx((0.0, 1.2, 0.15, 0.5), abs=1e-6)
-    # Published numbers stay, and runs without weights or without such numbers add none.
-    publish.publish(comparison_with_weights(tmp_path / "two", (1, 2), tau_imag=1.4), part)
+        assert each.end == pytest.approx((1.8540747, 0.0, 1.2, 0.3, 0.5), abs=1e-6)
+    # Runs without weights, or that learn no lattice, add none.
+    publish.publish(comparison_with_weights(tmp_path / "two", (2,), tau_imag=1.4), part)
     publish.publish(comparison_in(tmp_path / "three", seeds=(4,)), part)
     after = read_learned(part / LEARNED)
     assert after[:2] == before
@@ -295,13 +297,86 @@ def test_what_wef_pe_learned_is_published_beside_its_rows(tmp_path):
     assert after[2].end.tau_imag == pytest.approx(1.4, abs=1e-6)
     results.write_results(tmp_path, tmp_path)
     row = (tmp_path / "learned.md").read_text().splitlines()[2]
-    assert row == f"| `{REPLACED}` | 3 | 0.00 | 1.00 → 1.20 to 1.40 | 0.15 | 0.80 → 0.50 |"
+    assert row == (
+        f"| `{REPLACED}` | 3 | 1.85 | 0.00 | 1.00 → 1.20 to 1.40 | 0.15 → 0.30 | 0.80 → 0.50 |"
+    )
+    again = comparison_with_weights(tmp_path / "four", (1,), tau_imag=1.3)
+    with pytest.raises(InputError, match=r"seed 1 is published with .*tau_imag=1\.1999"):
+        publish.publish(again, part)
 
 
-@pytest.mark.parametrize("encoding", ["none", "weierstrass:function=powers", "combined"])
-def test_what_has_no_such_numbers_has_none(encoding):
+@pytest.mark.parametrize("damage", [b"no weights", None])
+def test_weights_that_are_not_of_the_run_are_named(tmp_path, capsys, damage):
+    comparison = comparison_with_weights(tmp_path / "one", (0,), tau_imag=1.2)
+    [path] = comparison.glob(f"*/{RunFolder(comparison).weights.name}")
+    if damage is None:
+        save_file({"encoding.table": torch.zeros(2)}, path)
+    else:
+        path.write_bytes(damage)
+    assert publish.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert f"{path} are not the weights of its run" in "".join(capsys.readouterr().err.split("\n"))
+    assert not (tmp_path / "part").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("weierstrass,0,1,1.8", "line 2 cannot be read"),
+        ("weierstrass,0,1,1.8,0,nan,0.1,0.8", "line 2: numbers must be finite"),
+        ("nobody,0,1,1.8,0,1,0.1,0.8", "has 'nobody', of which there is no row"),
+    ],
+)
+def test_damage_in_what_was_learned_is_named(tmp_path, line, said):
+    study = study_in(tmp_path, "")
+    header = "encoding,seed,part,omega1,tau_real,tau_imag,scale,strength"
+    (study / "scratch" / LEARNED).write_text(f"{header}\n{line}\n")
+    with pytest.raises(InputError, match=re.escape(said)):
+        results.write_results(study, study)
+    (study / "scratch" / LEARNED).write_text(line)
+    with pytest.raises(InputError, match=f"does not begin with {header}"):
+        results.write_results(study, study)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "parts"),
+    [
+        ("none", 0),
+        ("weierstrass:function=powers", 0),
+        ("weierstrass:learnable=false", 0),
+        ("weierstrass:fidelity=authors", 0),
+        ("weierstrass:lattice=general", 1),
+        ("combined", 1),
+        ("combined:parts=weierstrass+weierstrass:alpha_u=1;strength=0.5", 2),
+    ],
+)
+def test_every_part_that_learns_a_lattice_has_its_numbers(encoding, parts):
     config = load_config("cifar100_cpu", ["data.path=DIR", *parse_arm(encoding).overrides])
-    assert numbers_of(config) is None
+    found = numbers_of(config)
+    assert len(found) == parts
+    if parts:
+        assert found[0] == pytest.approx((1.8540747, 0.0, 1.0, 0.15, 0.8))
+    if parts > 1:
+        assert found[1].strength == 0.5
+
+
+def test_an_encoding_trained_in_two_ways_is_named_with_its_part(tmp_path):
+    for name, epochs in (("long", 9), ("short", 3)):
+        encoding = "weierstrass:positions=replace"
+        comparison = comparison_in(tmp_path / "runs" / name, encoding=encoding, epochs=epochs)
+        publish.publish(comparison, tmp_path / "study" / name)
+        hybrid = comparison_in(tmp_path / "hybrid" / name)  # the same in both
+        publish.publish(hybrid, tmp_path / "other" / name)
+    configs = {
+        (path.parent.parent.name, label): load_config(path)
+        for label, folder in (("weierstrass", "study"), ("weierstrass_hybrid", "other"))
+        for path in (tmp_path / folder).glob("*/configs/*.toml")
+    }
+    assert sorted(results.names_of(configs).values()) == [
+        "weierstrass (long)",
+        "weierstrass (short)",
+        "weierstrass_hybrid",
+        "weierstrass_hybrid",
+    ]
 
 
 def test_long_names_are_broken_in_pictures():
@@ -310,6 +385,10 @@ def test_long_names_are_broken_in_pictures():
     assert len(lines) == 2
     assert "".join(lines) == label
     assert in_lines("weierstrass:function=powers,initial_bias=zero", 46).count("\n") == 0
+    assert in_lines("learned:scale_match=1e-05 [bicubic, antialias]", 26).splitlines() == [
+        "learned:scale_match=1e-05",
+        "[bicubic, antialias]",
+    ]
 
 
 # --- Contrasts and sizes -------------------------------------------------------------------
