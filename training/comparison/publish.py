@@ -128,7 +128,8 @@ def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learn
                     f"{label} with seed {seed} is published with {there.end}, and "
                     f"{run.folder.weights} has {end}"
                 )
-    return list(learned.values())
+    labels = list(dict.fromkeys(each.label for each in learned.values()))
+    return sorted(learned.values(), key=lambda each: (labels.index(each.label), *each[1:3]))
 
 
 def _numbers_of_run(run: _Run) -> list[Numbers]:
