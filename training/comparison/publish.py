@@ -85,6 +85,8 @@ def publish(comparison: Path, folder: Path) -> Published:
         if not path.exists():
             write_whole(path, dump_toml(config))
     if learned:
+        order = [row["encoding"] for row in merged]
+        learned.sort(key=lambda each: (order.index(each.label), each.seed, each.part))
         write_whole(folder / LEARNED, learned_csv(learned))
     write_whole(folder / RUNS, rows_csv(merged))
     return Published(len(merged), len(merged) - len(known))
@@ -128,8 +130,7 @@ def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learn
                     f"{label} with seed {seed} is published with {there.end}, and "
                     f"{run.folder.weights} has {end}"
                 )
-    labels = list(dict.fromkeys(each.label for each in learned.values()))
-    return sorted(learned.values(), key=lambda each: (labels.index(each.label), *each[1:3]))
+    return list(learned.values())
 
 
 def _numbers_of_run(run: _Run) -> list[Numbers]:
