@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from training.configuration import Experiment
 from training.configuration.encoding_rules import build_position_encoding
 from training.encodings.weierstrass import WeierstrassEncoding
+from training.engine.finished_run import load_weights
 from training.markdown import markdown_table
 from wefpe_core.errors import InputError
 
 LEARNED = "learned.csv"
-_OF_THE_ENCODING = "encoding."  # what its weights begin with in those of a model
 
 
 class Numbers(NamedTuple):
@@ -54,19 +53,14 @@ class Learned(NamedTuple):
 _COLUMNS = ("encoding", "seed", "part", *Numbers._fields)
 
 
-def numbers_of(config: Experiment, weights: Mapping[str, Tensor] | None = None) -> list[Numbers]:
-    """Those of these weights, or of the start, for each part that learns a lattice."""
+def numbers_of(config: Experiment, weights: Path | None = None) -> list[Numbers]:
+    """Those of a file of weights, or of the start, for each part that learns a lattice."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(config.seed)
         encoding = build_position_encoding(config).requires_grad_(False)
     parts = [m for m in encoding.modules() if isinstance(m, WeierstrassEncoding) and _learns(m)]
     if parts and weights is not None:
-        own = {
-            name.removeprefix(_OF_THE_ENCODING): tensor
-            for name, tensor in weights.items()
-            if name.startswith(_OF_THE_ENCODING)
-        }
-        encoding.load_state_dict(own)
+        load_weights(encoding, weights, within="encoding.")
     return [_numbers(part) for part in parts]
 
 

@@ -17,14 +17,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import NamedTuple
 
 from training.comparison.arms import is_of_an_arm, parse_arm
 from training.comparison.learned import (
     LEARNED,
     Learned,
-    Numbers,
     learned_csv,
     numbers_of,
     read_learned,
@@ -40,8 +38,8 @@ from training.configuration import (
     load_config,
     plain_table,
 )
+from training.engine.errors import RunError
 from training.engine.run_folder import RunFolder, write_whole
-from training.models.checkpoint_files import CheckpointError, read_weights
 from wefpe_core.errors import InputError
 
 Row = dict[str, str]
@@ -122,28 +120,16 @@ def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learn
     """What is known stays; the rest is read from the weights of the runs, where these are left."""
     learned = {each[:3]: each for each in known}
     for run in runs:
-        label, seed = run.row["encoding"], int(run.row["seed"])
-        for part, end in enumerate(_numbers_of_run(run), start=1):
+        label, seed, weights = run.row["encoding"], int(run.row["seed"]), run.folder.weights
+        ends = numbers_of(run.config, weights) if weights.exists() else []
+        for part, end in enumerate(ends, start=1):
             there = learned.setdefault((label, seed, part), Learned(label, seed, part, end))
             if not there.end.is_close(end):
                 raise InputError(
-                    f"{label} with seed {seed} is published with {there.end}, and "
-                    f"{run.folder.weights} has {end}"
+                    f"{label} with seed {seed} is published with {there.end}, and {weights} has "
+                    f"{end}"
                 )
     return list(learned.values())
-
-
-def _numbers_of_run(run: _Run) -> list[Numbers]:
-    """Empty for what learns no lattice, and where the weights are gone."""
-    if not run.folder.weights.exists() or not numbers_of(run.config):
-        return []
-    try:
-        return numbers_of(run.config, read_weights(run.folder.weights)[0])
-    except (CheckpointError, RuntimeError) as error:  # torch lists every key, on a line each
-        reasons = shorten(" ".join(str(error).split()), 300, placeholder=" ...")
-        raise InputError(
-            f"{run.folder.weights} are not the weights of its run: {reasons}"
-        ) from error
 
 
 def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
@@ -192,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         found = publish(options.comparison, options.folder)
-    except InputError as error:
+    except (InputError, RunError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     print(f"{found.rows} rows, {found.new} of them new, and their configs are in {options.folder}")

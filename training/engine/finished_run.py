@@ -73,18 +73,22 @@ def open_finished_run(path: Path) -> FinishedRun:
     experiment, folder = config_of_finished_run(path), RunFolder(path)
     splits = open_data(experiment.data, experiment.seed)
     model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
-    _load_weights(model, folder.weights)
+    load_weights(model, folder.weights)
     return FinishedRun(folder, experiment, splits, model.eval())
 
 
-def _load_weights(model: nn.Module, path: Path) -> None:
-    """All weights of the model from the file of a run, or `RunError` that names the file."""
+def load_weights(module: nn.Module, path: Path, within: str = "") -> None:
+    """All weights of a model, or of what is named `within` it, from the file of a run.
+
+    `RunError` names the file if it cannot be read or does not fit.
+    """
     try:
         tensors, _ = read_weights(path)
     except CheckpointError as error:
         raise RunError(f"{error}; train the run again") from error
     try:
-        model.load_state_dict(tensors)
+        own = {key.removeprefix(within): t for key, t in tensors.items() if key.startswith(within)}
+        module.load_state_dict(own)
     except RuntimeError as error:  # torch lists every key, on a line each
         reasons = shorten(" ".join(str(error).split()), 300, placeholder=" ...")
         raise RunError(f"{path} does not fit the config of its run: {reasons}") from error
