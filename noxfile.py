@@ -73,14 +73,14 @@ def readme(session: nox.Session) -> None:
     shutil.rmtree(ANALYSES, ignore_errors=True)
     for name, arguments in SHOWN.items():
         session.run("wefpe", "analyse", name, *arguments, "--output", f"{ANALYSES}/{name}")
-    session.run("python", "-m", "training.analyses.docs", ANALYSES, "docs/analyses")
+    session.run("python", "-m", "training.study.docs", ANALYSES, "docs/analyses")
 
 
 @nox.session(default=False)
 def results(session: nox.Session) -> None:
     """Make the tables and pictures of the study anew from its rows; trains nothing."""
     install_project(session)
-    session.run("python", "-m", "training.comparison.results", RESULTS)
+    session.run("python", "-m", "training.study.results", RESULTS)
     session.run("python", "-m", "verification.blocks", RESULTS, "README.md", f"{RESULTS}/README.md")
 
 
@@ -111,7 +111,8 @@ def train(session: nox.Session) -> None:
 def timm(session: nox.Session) -> None:
     """Test the models beside timm's and the adapter for it; arguments after -- go to pytest."""
     install_project(session, "test", "timm")
-    files = [f"verification/tests/test_{name}.py" for name in ("adapters_timm", "models_real")]
+    names = ("timm_adapter", "published_weights")
+    files = [f"verification/tests/models/test_{name}.py" for name in names]
     session.run("pytest", *files, *session.posargs)
 
 
@@ -119,7 +120,9 @@ def timm(session: nox.Session) -> None:
 def transformers(session: nox.Session) -> None:
     """Test the adapter for Hugging Face transformers; arguments after -- go to pytest."""
     install_project(session, "test", "transformers")
-    session.run("pytest", "verification/tests/test_adapters_transformers.py", *session.posargs)
+    session.run(
+        "pytest", "verification/tests/models/test_transformers_adapter.py", *session.posargs
+    )
 
 
 @nox.session(default=False)

@@ -4,9 +4,14 @@ import mpmath
 import numpy as np
 import torch
 
-from training.analyses.decay_statistics import mean_by_distance, patch_pairs, pearson, spearman
-from training.analyses.interaction import interaction_matrix
 from training.encodings import build_encoding
+from training.study.decay_measures import (
+    interaction_matrix,
+    mean_by_distance,
+    patch_pairs,
+    pearson,
+    spearman,
+)
 from wefpe_core import Lattice, get_backend
 
 # %% A lattice is two half-periods. This one is square, with invariants g2 = 1 and g3 = 0.

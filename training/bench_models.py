@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from rich import box
 from rich.console import Console
 from rich.markup import escape

@@ -15,15 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
 from training.augmentation import Augmentation, Normalisation
-from training.configuration import Experiment, build_model, load_config
+from training.config import Experiment, build_model, load_config
 from training.data import BatchPlan, MemorySource, TrainingFeed
+from training.engine.run import build_accelerator
 from training.engine.run_folder import RunFolder
-from training.engine.runs import build_accelerator
 from training.engine.trainer import Trainer
 from training.models.timm_import import timm_vit
 

@@ -63,13 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     console = Console(width=None if sys.stdout.isatty() else 120)
     if options.draw:
-        from training.draw_encodings import draw_encodings
+        from training.study.draw_encodings import draw_encodings
 
         for path in draw_encodings(options.draw, wanted):
             print(path)
         return 0
     if options.resolution:
-        from training.analyses.resolution_tables import resolution_table
+        from training.study.resolution_tables import resolution_table
 
         console.print(resolution_table())
         return 0

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from training.augmentation.colour import changes_colour, coloured
 from training.augmentation.draws import Draws
-from training.augmentation.geometry import shifted_and_flipped, warped
+from training.augmentation.geometry import cut_out, erased, shifted_and_flipped, warped
 from training.augmentation.mixing import mixed, mixes
 from training.augmentation.normalisation import Normalisation, unit_range
-from training.augmentation.occlusion import cut_out, erased
 from wefpe_core import InputError
 
 

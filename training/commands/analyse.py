@@ -15,7 +15,7 @@ from training.commands.running import run_app
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
-    from training.analyses.analysis import Analysis
+    from training.study.analysis import Analysis
 
 ANALYSES = Path("analyses")
 USUAL = ("weierstrass", "learned", "sincos2d")
@@ -51,7 +51,7 @@ Split = Annotated[
 
 
 def _write(analysis: Analysis, output: Path) -> None:
-    from training.analyses.analysis import write_analysis
+    from training.study.analysis import write_analysis
 
     console = Console(soft_wrap=True)
     for path in write_analysis(analysis, output):
@@ -67,7 +67,7 @@ def _working() -> Iterator[Callable[[str], None]]:
 
 def _claimed(output: Path | None, name: str) -> Path:
     """The folder to write to, refused before any work if it exists."""
-    from training.analyses.analysis import check_new
+    from training.study.analysis import check_new
 
     folder = output or ANALYSES / name
     check_new(folder)
@@ -86,8 +86,8 @@ def surface(
     output: Output = None,
 ) -> None:
     """wp and wp' over the plane, with poles and period cell."""
-    from training.analyses.subjects import Subject, read_grid
-    from training.analyses.surface import read_lattice, surface_analysis
+    from training.study.encoding_choice import Subject, read_grid
+    from training.study.surface import read_lattice, surface_analysis
 
     folder = _claimed(output, "surface")
     lattice = read_lattice(half_periods) if half_periods else None
@@ -105,8 +105,8 @@ def relative(
     output: Output = None,
 ) -> None:
     """How well absolute features give wp(zj - zi)."""
-    from training.analyses.relative import relative_analysis
-    from training.analyses.subjects import Subject, read_grid, read_subjects
+    from training.study.encoding_choice import Subject, read_grid, read_subjects
+    from training.study.relative_recovery import relative_analysis
 
     shape = read_grid(grid)
     names = encodings or [*USUAL, "weierstrass:function=powers", "weierstrass_fourier"]
@@ -123,8 +123,8 @@ def structure(
     output: Output = None,
 ) -> None:
     """Principal components and similarity matrices."""
-    from training.analyses.structure import structure_analysis
-    from training.analyses.subjects import read_grid, read_subjects
+    from training.study.encoding_choice import read_grid, read_subjects
+    from training.study.structure import structure_analysis
 
     shape = read_grid(grid)
     subjects = read_subjects(encodings or USUAL, shape)
@@ -150,10 +150,10 @@ def decay(
     output: Output = None,
 ) -> None:
     """Interaction of patches against their distance, with nulls."""
-    from training.analyses.decay import decay_analysis
-    from training.analyses.decay_protocols import PROTOCOLS
-    from training.analyses.subjects import read_grid, read_subjects
     from training.randomness import parse_seeds
+    from training.study.decay import decay_analysis
+    from training.study.decay_measures import PROTOCOLS
+    from training.study.encoding_choice import read_grid, read_subjects
 
     shape = read_grid(grid)
     subjects = read_subjects(encodings or decay_subjects(), shape)
@@ -185,10 +185,10 @@ def attention_init(
     output: Output = None,
 ) -> None:
     """Attention of one patch before any training."""
-    from training.analyses.initial_attention import initial_attention_analysis
-    from training.analyses.subjects import read_grid, read_place, read_subjects
     from training.encodings import available_encodings
     from training.randomness import parse_seeds
+    from training.study.encoding_choice import read_grid, read_place, read_subjects
+    from training.study.initial_attention import initial_attention_analysis
 
     shape = read_grid(grid)
     names = encodings or [*USUAL, *(n for n in available_encodings() if n not in USUAL)]
@@ -234,8 +234,8 @@ def rollout(
     output: Output = None,
 ) -> None:
     """Attention rolled out over the layers, on images."""
-    from training.analyses.rollout import rollout_analysis
-    from training.data.image_sizes import read_image_size
+    from training.parsing import read_image_size
+    from training.study.rollout import rollout_analysis
 
     folder = _claimed(output, "rollout")
     with _working() as say:
@@ -288,8 +288,8 @@ def resolution(
 
     Every evaluation is recorded in evaluations.jsonl of its run.
     """
-    from training.analyses.resolution import resolution_analysis
-    from training.data.image_sizes import read_image_size
+    from training.parsing import read_image_size
+    from training.study.resolution import resolution_analysis
 
     folder = _claimed(output, "resolution")
     sizes = [read_image_size(text) for text in size] if size else None
@@ -303,7 +303,7 @@ def resolution(
 @app.command()
 def lattice(runs: Runs, output: Output = None) -> None:
     """How the learned lattice of runs moved."""
-    from training.analyses.learned_lattice import lattice_analysis
+    from training.study.learned_lattice import lattice_analysis
 
     folder = _claimed(output, "lattice")
     _write(lattice_analysis(runs), folder)
@@ -312,7 +312,7 @@ def lattice(runs: Runs, output: Output = None) -> None:
 @app.command()
 def curves(runs: Runs, output: Output = None) -> None:
     """Loss, accuracy and learning rate of runs over training."""
-    from training.analyses.curves import curves_analysis
+    from training.study.curves import curves_analysis
 
     folder = _claimed(output, "curves")
     _write(curves_analysis(runs), folder)
@@ -336,9 +336,9 @@ def everything(
 
     Runs that are named get their evaluations at other sizes recorded in evaluations.jsonl.
     """
-    from training.analyses.everything import analyse_all
-    from training.analyses.subjects import read_grid, read_subjects
     from training.randomness import parse_seeds
+    from training.study.encoding_choice import read_grid, read_subjects
+    from training.study.gallery import analyse_all
 
     shape = read_grid(grid)
     subjects = read_subjects(encodings or [*USUAL, "rope_axial", "weierstrass_green"], shape)

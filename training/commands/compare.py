@@ -58,11 +58,10 @@ def compare(
     the run it hit. The folder gets runs.csv (a line for each run), comparison.md and
     comparison.png.
     """
-    from training.comparison.arms import control_arms, parse_arms
-    from training.comparison.sweep import Sweep
-    from training.comparison.tables import summary_table
-    from training.configuration import load_config
+    from training.config import load_config
     from training.randomness import parse_seeds
+    from training.study.compare import Sweep, control_arms, parse_arms
+    from training.study.statistics import summary_table
 
     base = load_config(config, overrides or ())
     arms = parse_arms(encoding or ["learned", "sincos2d", "weierstrass"])

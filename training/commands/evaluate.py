@@ -32,8 +32,8 @@ def evaluate(
     Every evaluation is appended to evaluations.jsonl in the folder. The result of the run itself
     stays what it was: the test set counts once.
     """
-    from training.data.image_sizes import read_image_size
-    from training.engine.reevaluation import evaluate_run
+    from training.engine.finished_run import evaluate_run
+    from training.parsing import read_image_size
 
     size = None if image_size is None else read_image_size(image_size)
     began = time.perf_counter()

@@ -42,7 +42,7 @@ def train(
     The run's folder gets the effective config, checkpoints, a log, curves and a report. The same
     command runs on one CPU or GPU, and on many: accelerate launch -m training.commands.train ...
     """
-    from training.configuration import available_configs, dump_toml, load_config
+    from training.config import available_configs, dump_toml, load_config
 
     console = Console()
     if configs or not config:
@@ -55,7 +55,7 @@ def train(
     if show:
         print(dump_toml(experiment), end="")  # by rich long lines would be wrapped
         return 0
-    from training.engine.runs import run
+    from training.engine.run import run
 
     target = folder or RUNS / f"{Path(config).stem}-seed{experiment.seed}"
     run(experiment, target, resume=resume)

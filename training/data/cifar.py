@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from training.data.errors import DataError, DataNotFoundError
 from training.data.restricted_pickle import read_pickle
 from training.data.sources import MemorySource
+from training.errors import DataError, DataNotFoundError
 from wefpe_core import BackendUnavailableError
 
 _PIXELS = 3 * 32 * 32

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.data.errors import DataError
+from training.errors import DataError
 
 
 class _DtypeRecord:

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from training.augmentation.normalisation import Normalisation
 from training.data.cifar import CIFAR, open_cifar
-from training.data.embedded import digits, shapes
-from training.data.errors import DataError
 from training.data.folders import open_class_folders, open_vtab
-from training.data.image_sizes import ImageSize, height_and_width
-from training.data.sources import ImageSource, MemorySource, OpenedData, subset
-from training.data.stratified import stratified_choice
+from training.data.generated import digits, shapes
+from training.data.sources import ImageSource, MemorySource, OpenedData, stratified_choice, subset
+from training.errors import DataError
+from training.parsing import ImageSize, height_and_width
 from training.randomness import generator
 
 DATA_NAMES = ("cifar100", "cifar10", "digits", "shapes", "folder", "vtab")

@@ -8,9 +8,6 @@ torch.Size([144, 192])
 
 from training.encodings.encoding import AbstractEncoding as AbstractEncoding
 from training.encodings.encoding import EncodingSize as EncodingSize
-from training.encodings.errors import EncodingOptionError as EncodingOptionError
-from training.encodings.errors import MissingTableError as MissingTableError
-from training.encodings.errors import UnknownEncodingError as UnknownEncodingError
 from training.encodings.options import NoOptions as NoOptions
 from training.encodings.options import OptionDescription as OptionDescription
 from training.encodings.options import option as option
@@ -19,3 +16,6 @@ from training.encodings.registry import available_encodings as available_encodin
 from training.encodings.registry import build_encoding as build_encoding
 from training.encodings.registry import describe_encoding as describe_encoding
 from training.encodings.registry import register_encoding as register_encoding
+from training.errors import EncodingOptionError as EncodingOptionError
+from training.errors import MissingTableError as MissingTableError
+from training.errors import UnknownEncodingError as UnknownEncodingError

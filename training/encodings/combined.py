@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from training.encodings.encoding import AbstractEncoding, EncodingSize, PassTables
-from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import Grid
 from training.encodings.options import option
+from training.errors import EncodingOptionError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,7 @@ def _sum(*terms: Tensor | None) -> Tensor | None:
 
 def _part(size: EncodingSize, text: str, prefix_tokens: int) -> AbstractEncoding:
     # Here because the registry knows this very class.
-    from training.encodings.registry import build_encoding, token_options
-    from training.encodings.written import read_encoding
+    from training.encodings.registry import build_encoding, read_encoding, token_options
 
     written = read_encoding(text.replace(";", ","))  # the comma ends an option of `combined`
     if written.name == CombinedEncoding.name:

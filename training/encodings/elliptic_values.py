@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.encodings.errors import EncodingOptionError
 from training.encodings.grid import (
     Grid,
     Offsets,
@@ -21,7 +20,8 @@ from training.encodings.grid import (
     grid_offsets,
     patch_centres,
 )
-from training.encodings.lattice_parameter import HalfPeriods, Learned
+from training.encodings.lattice import HalfPeriods, Learned
+from training.errors import EncodingOptionError
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
 BackendName = Literal["torch", "numpy", "mpmath"]

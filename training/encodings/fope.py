@@ -9,10 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding, EncodingSize
+from training.encodings.encoding import (
+    AbstractEncoding,
+    EncodingSize,
+    without_autocast,
+    working_dtype,
+)
 from training.encodings.grid import Grid
 from training.encodings.options import option
-from training.encodings.precision import without_autocast, working_dtype
 from training.encodings.rotary import rotate_pairs, rotation_dtype
 from wefpe_core.errors import InputError
 

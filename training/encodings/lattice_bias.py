@@ -7,7 +7,7 @@ from typing import Any
 from training.encodings.elliptic_values import Frame, learned_part
 from training.encodings.encoding import AbstractEncoding, EncodingSize
 from training.encodings.grid import Grid, Offsets, grid_offsets
-from training.encodings.lattice_parameter import LatticeParameter
+from training.encodings.lattice import LatticeParameter
 from wefpe_core import Lattice
 
 

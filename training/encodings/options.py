@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from training.encodings.errors import EncodingOptionError
+from training.errors import EncodingOptionError
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 Projection = Literal["linear", "mlp"]
 InitialBias = Literal["uniform", "zero"]
@@ -71,3 +75,20 @@ def deep_projection(
             nn.init.xavier_uniform_(layer.weight, gain=gain)
     _zero_biases(layers)
     return layers
+
+
+# Bounded features from values that have poles, by name. The functions themselves stay exact.
+
+Compression = Literal["tanh", "softsign"]
+
+COMPRESSIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,  # the paper's; next to a pole all values are 1
+    "softsign": F.softsign,  # x/(1+|x|): keeps telling large values apart
+}
+
+COMPRESSION_MEANING = "what bounds the features: tanh(s f), or softsign s f/(1 + |s f|)"
+
+
+def inverse_softplus(y: float) -> float:
+    """The x with log(1 + e^x) = y > 0."""
+    return y + math.log(-math.expm1(-y))

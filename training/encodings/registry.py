@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from training.encodings.combined import CombinedEncoding
 from training.encodings.encoding import AbstractEncoding, EncodingSize, Kind
-from training.encodings.errors import UnknownEncodingError
 from training.encodings.fope import FopeEncoding
-from training.encodings.green import GreenEncoding
 from training.encodings.grid import Grid
-from training.encodings.hybrid import HybridEncoding
 from training.encodings.learned import LearnedEncoding
 from training.encodings.none import NoEncoding
 from training.encodings.options import OptionDescription, describe_options, parse_options
-from training.encodings.relative import RelativeEncoding
 from training.encodings.rotary import Rope1dEncoding, RopeAxialEncoding, RopeMixedEncoding
 from training.encodings.sincos import SinCosEncoding
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
+from training.encodings.weierstrass_green import GreenEncoding
+from training.encodings.weierstrass_hybrid import HybridEncoding
+from training.encodings.weierstrass_relative import RelativeEncoding
+from training.errors import UnknownEncodingError
+from training.parsing import toml_value
 from wefpe_core.errors import InputError, did_you_mean
 
 _BUILTIN: tuple[type[AbstractEncoding], ...] = (
@@ -179,3 +181,41 @@ def describe_encoding(
             if parameter.requires_grad
         ),
     )
+
+
+# Encodings as users type them: ``weierstrass:fidelity=authors,alpha_u=0.4``.
+
+
+@dataclass(frozen=True)
+class WrittenEncoding:
+    """An encoding by name with options, not built yet."""
+
+    label: str  # as typed
+    name: str
+    assignments: Mapping[str, str]  # option -> value as typed
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {key: toml_value(value) for key, value in self.assignments.items()}
+
+
+def read_encoding(text: str) -> WrittenEncoding:
+    """An encoding from ``name`` or ``name:option=value,option=value``.
+
+    Only the name is checked here: which options there are, the encoding itself says.
+    """
+    label = text.strip()
+    name, _, rest = label.partition(":")
+    known = available_encodings()
+    if name not in known:
+        end = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        raise InputError(
+            f"unknown encoding {name!r}{'' if name == label else f' in {label!r}'}{end}"
+        )
+    assignments = {}
+    for assignment in filter(None, rest.split(",")):
+        key, equals, value = (part.strip() for part in assignment.partition("="))
+        if not (key and equals and value):
+            raise InputError(f"{assignment!r} in {label!r} is not of the form option=value")
+        assignments[key] = value
+    return WrittenEncoding(label, name, assignments)

@@ -14,10 +14,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding, EncodingSize
+from training.encodings.encoding import (
+    AbstractEncoding,
+    EncodingSize,
+    without_autocast,
+    working_dtype,
+)
 from training.encodings.grid import Grid, patch_centres, patch_indices
 from training.encodings.options import option
-from training.encodings.precision import without_autocast, working_dtype
 from wefpe_core.errors import InputError
 
 Layout = Literal["interleaved", "half"]

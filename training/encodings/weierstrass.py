@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.encodings.compression import inverse_softplus
 from training.encodings.elliptic_values import (
     BACKEND_MEANING,
     BackendName,
@@ -20,19 +19,24 @@ from training.encodings.elliptic_values import (
     learned_part,
     learned_wp,
 )
-from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
-from training.encodings.errors import EncodingOptionError
+from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows, scalar
 from training.encodings.grid import Grid, checked_grid, patch_centres, refuse_poles
-from training.encodings.lattice_parameter import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
-from training.encodings.literal import (
+from training.encodings.lattice import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
+from training.encodings.options import option
+from training.encodings.paper_listing import (
     LISTINGS,
     RecipeName,
     clamped_lattice_sum,
     listing_half_period,
 )
-from training.encodings.options import option
-from training.encodings.precision import scalar
-from training.encodings.projection import MLP_DROPOUT, InitialBias, Projection, projection
+from training.encodings.projection import (
+    MLP_DROPOUT,
+    InitialBias,
+    Projection,
+    inverse_softplus,
+    projection,
+)
+from training.errors import EncodingOptionError
 from wefpe_core import Lattice
 
 Fidelity = Literal["corrected", "paper", "authors"]

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training.engine.errors import DamagedCheckpointError, RunError
+from training.errors import DamagedCheckpointError, RunError
 
 Tensors = Mapping[str, Mapping[str, Tensor]]  # file stem -> name -> tensor
 

@@ -14,7 +14,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from torch import nn
 
+from training.encodings.lattice import key_prefixes, lattice_owners
 from training.engine.run_folder import RunFolder, append_line
 
 Row = Mapping[str, Any]
@@ -141,3 +143,31 @@ def epoch_line(row: Row) -> str:
         text += f"  validation {row['validation']['accuracy']:.2%}"
         text += " (best)" if row["is_best"] else ""
     return f"{text}  {row['seconds']:.1f} s"
+
+
+# The few numbers that tell where a learned encoding has gone: its lattices and its scalars.
+
+
+def encoding_state(model: nn.Module) -> dict[str, float]:
+    """Half-periods, tau and the scalar parameters of the encoding of a model, by name.
+
+    Of several lattices the first has plain names, the others the name of their module before.
+    """
+    encoding: Any = getattr(model, "encoding", None)
+    if encoding is None:
+        return {}
+    state = {
+        name: float(parameter.detach())
+        for name, parameter in encoding.named_parameters()
+        if parameter.numel() == 1
+    }
+    if not state:  # nothing is learned that could be told
+        return {}
+    owners = lattice_owners(encoding)
+    for name, prefix in key_prefixes(owners).items():
+        lattice = owners[name].lattice()
+        state[f"{prefix}omega1"] = lattice.omega1.real
+        state[f"{prefix}omega3_real"] = lattice.omega3.real
+        state[f"{prefix}omega3_imag"] = lattice.omega3.imag
+        state[f"{prefix}tau_imag"] = lattice.tau.imag
+    return state

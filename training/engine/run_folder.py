@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from training.engine.errors import RunError
+from training.errors import RunError
 
 # The parts of a run that searches for the number of epochs before its last training.
 SEARCH, FINAL = "search", "final"

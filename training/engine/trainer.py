@@ -14,26 +14,92 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from accelerate import Accelerator
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.configuration import Experiment
+from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
+from training.encodings.lattice import lattice_owners, learns_lattice
 from training.engine import checkpoints
-from training.engine.averaging import moving_average
 from training.engine.checkpoints import Checkpoint
-from training.engine.compilation import compile_model
-from training.engine.encoding_state import encoding_state
-from training.engine.errors import RunError
-from training.engine.evaluation import evaluate
-from training.engine.finite import FiniteGuard
-from training.engine.logs import Listener
-from training.engine.metrics import Scores, ScoreSums, batch_sums
-from training.engine.optimizer import build_optimizer, parameter_groups, set_rate
+from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate
+from training.engine.logs import Listener, encoding_state
+from training.engine.optimization import (
+    build_optimizer,
+    moving_average,
+    parameter_groups,
+    rate_factor,
+    set_rate,
+)
 from training.engine.run_folder import RunFolder
-from training.engine.schedule import rate_factor
+from training.errors import NonFiniteError, RunError
 from training.randomness import derived_seed
+
+# A run stops as soon as its loss or its weights are not finite, without asking at every step.
+
+_ADVICE = (
+    "Lower optimizer.learning_rate or training.clip_norm and train in another folder; the "
+    "checkpoints here are from before it"
+)
+
+
+class FiniteGuard:
+    """Notes on the device which loss was the first that is not finite, and is asked later."""
+
+    def __init__(self, accelerator: Accelerator, feed: TrainingFeed, folder: RunFolder) -> None:
+        self._accelerator, self._feed, self._folder = accelerator, feed, folder
+        self._first_bad_step = torch.full((), -1, dtype=torch.int64, device=accelerator.device)
+
+    def note(self, loss: Tensor, step: int) -> None:
+        is_first = ~torch.isfinite(loss.detach()) & (self._first_bad_step < 0)
+        self._first_bad_step = torch.where(is_first, step, self._first_bad_step)
+
+    def check_losses(self) -> None:
+        """Stop if a loss was not finite, in any process; its batch is saved."""
+        bad = self._accelerator.gather(self._first_bad_step[None])
+        bad = bad[bad >= 0]
+        if len(bad) == 0:
+            return
+        step = int(bad.min())
+        path = self._folder.path / f"not-finite-step-{step}.safetensors"
+        if int(self._first_bad_step) == step:
+            batch = self._feed.batch(*divmod(step, len(self._feed)))
+            tensors = {"images": batch.images, "targets": batch.targets, "indices": batch.indices}
+            save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, path)
+        self._accelerator.wait_for_everyone()
+        raise NonFiniteError(
+            f"the loss of step {step} is not finite; its batch is in {path}. {_ADVICE}"
+        )
+
+    def check_weights(self, model: nn.Module, step: int) -> None:
+        """Stop if the last step spoiled the weights, which the loss would show a step later."""
+        tensors = [t for t in model.state_dict().values() if t.is_floating_point()]
+        if not torch.isfinite(nn.utils.get_total_norm(tensors)):
+            raise NonFiniteError(f"the weights after step {step} are not finite. {_ADVICE}")
+
+
+# The model, compiled: all of it but the elliptic functions of a lattice that is learned.
+
+
+def compile_model(model: nn.Module) -> None:
+    """Compile a model with an encoding, in place.
+
+    Preparing a lattice takes thousands of operations on single numbers. They gain nothing by being
+    compiled, and torch's compiler did not finish their derivatives in nine minutes; so they
+    stay outside, and the graph has a gap there. (The Fourier-like series has a lattice too, but
+    evaluates no elliptic function on it: its owner has no ``values``.)
+    """
+    encoding: Any = model.encoding
+    gaps = [
+        owner
+        for owner in lattice_owners(encoding).values()
+        if learns_lattice(owner) and hasattr(owner, "values")
+    ]
+    for owner in gaps:
+        owner.values = torch.compiler.disable(owner.values)
+    model.compile(fullgraph=not gaps)
 
 
 @dataclass

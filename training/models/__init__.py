@@ -11,9 +11,9 @@ from training.models.checkpoint_files import CheckpointNotFoundError as Checkpoi
 from training.models.checkpoint_files import hub_checkpoint as hub_checkpoint
 from training.models.checkpoints import LoadReport as LoadReport
 from training.models.checkpoints import load_checkpoint as load_checkpoint
+from training.models.checkpoints import timm_state_dict as timm_state_dict
 from training.models.dhvt import HybridVisionTransformer as HybridVisionTransformer
 from training.models.dhvt import build_dhvt as build_dhvt
-from training.models.position_tables import timm_state_dict as timm_state_dict
 from training.models.vit import VIT_SIZES as VIT_SIZES
 from training.models.vit import VisionTransformer as VisionTransformer
 from training.models.vit import build_vit as build_vit

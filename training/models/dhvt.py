@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding

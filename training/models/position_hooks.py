@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own name
+import torch.nn.functional as F
 from torch import Tensor
 
 from training.encodings import AbstractEncoding

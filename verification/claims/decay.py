@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from training.analyses.decay_statistics import (
+from training.study.decay_measures import (
     explained_by_distance,
     mean_by_distance,
     patch_pairs,

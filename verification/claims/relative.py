@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.analyses.addition import (
+from training.study.relative_recovery import (
     bilinear_fit,
     ordered_pairs,
     safe_difference,

@@ -7,9 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from training.analyses.decay_statistics import explained_by_distance, patch_pairs
-from training.analyses.interaction import cosine_matrix
-from training.analyses.structure_measures import (
+from training.study.decay_measures import cosine_matrix, explained_by_distance, patch_pairs
+from training.study.structure_measures import (
     cells_unfolded,
     neighbours_by_chance,
     neighbours_kept,

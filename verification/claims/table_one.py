@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.analyses.decay_protocols import (
+from training.study.decay_measures import (
     RANGE,
     Binned,
     DecayTable,
     binned_similarity,
+    content_fused,
+    cosine_matrix,
+    patch_pairs,
     table_of,
 )
-from training.analyses.decay_statistics import patch_pairs
-from training.analyses.interaction import content_fused, cosine_matrix
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, judge_parts
 from verification.claims.decay import GRID, SIZE, WIDTH

@@ -1,1 +1,0 @@
-"""Encodings side by side: the same config and seeds, paired differences, controls."""

@@ -1,0 +1,28 @@
+"""Experiments as TOML files: a complete default, short files of differences, overrides.
+
+>>> from training.config import load_config
+>>> load_config("digits", ["training.epochs=3"]).training.epochs
+3
+
+"""
+
+from training.config.dump import config_hash as config_hash
+from training.config.dump import differences as differences
+from training.config.dump import differing_keys as differing_keys
+from training.config.dump import dump_toml as dump_toml
+from training.config.dump import file_names as file_names
+from training.config.dump import hash_without_seed as hash_without_seed
+from training.config.dump import plain_table as plain_table
+from training.config.dump import table_hash as table_hash
+from training.config.errors import ConfigError as ConfigError
+from training.config.errors import Problem as Problem
+from training.config.load import all_keys as all_keys
+from training.config.load import available_configs as available_configs
+from training.config.load import change_config as change_config
+from training.config.load import load_config as load_config
+from training.config.schema import Experiment as Experiment
+from training.config.shapes import ModelShape as ModelShape
+from training.config.shapes import image_size as image_size
+from training.config.shapes import model_shape as model_shape
+from training.models.building import build_model as build_model
+from training.models.building import check_files as check_files

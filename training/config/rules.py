@@ -1,0 +1,241 @@
+"""What can be judged only by looking at several keys: combinations that cannot work.
+
+Each rule names the key to change. They are checked on every `Experiment`, however it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from training.config.errors import Problem, RuleViolations
+from training.config.schema import Experiment
+from training.config.shapes import (
+    DHVT,
+    GREY,
+    NATIVE_SIZES,
+    TRAINING_IMAGES,
+    image_size,
+    model_shape,
+)
+
+VTAB_VALIDATION = 200  # images of val200.txt
+# What the model DHVT has only one of.
+_DHVT_FIXED = {
+    "class_token": True,
+    "register_tokens": 0,
+    "pooling": "token",
+    "patch_norm": False,
+    "weight_init": "trunc_normal",
+}
+_DHVT_PATCHES = (2, 4, 16)
+
+
+def check(config: Experiment) -> None:
+    """Raise `RuleViolations` with everything that does not go together."""
+    of_model = list(_model(config))
+    problems = [
+        *_data(config),
+        *of_model,
+        *_training(config),
+        *_augmentation(config),
+        *_selection(config),
+    ]
+    # An encoding is built for the model: with an impossible model its complaint would be noise.
+    if not of_model:
+        from training.config.encoding_rules import encoding_problems
+
+        problems += encoding_problems(config)
+    if problems:
+        raise RuleViolations(problems)
+
+
+def _data(config: Experiment) -> Iterator[Problem]:
+    data = config.data
+    if data.name in ("folder", "vtab"):
+        if not data.path:
+            yield Problem("data.path", f"data.name = {data.name!r} needs the folder", data.path)
+        if data.download:
+            yield Problem(
+                "data.download", f"there is nothing to download for {data.name!r}", data.download
+            )
+        if data.image_size is None:
+            yield Problem(
+                "data.image_size",
+                f"must be given for {data.name!r}, whose images may have any size",
+                data.image_size,
+            )
+    if data.labels == "coarse" and data.name != "cifar100":
+        yield Problem("data.labels", f"only cifar100 has coarse labels, not {data.name}", "coarse")
+    if (data.mean is None) != (data.std is None):
+        key, value = ("mean", data.mean) if data.std is None else ("std", data.std)
+        other = "std" if key == "mean" else "mean"
+        yield Problem(f"data.{key}", f"give data.{other} as well, or neither", value)
+    if data.mean and data.std and len(data.mean) != len(data.std):
+        yield Problem(
+            "data.std", f"data.mean has {len(data.mean)} channels, this {len(data.std)}", data.std
+        )
+    if data.std is not None and min(data.std, default=0.0) <= 0.0:
+        yield Problem("data.std", "must be positive in every channel", data.std)
+    if data.name == "vtab" and data.validation not in (0, VTAB_VALIDATION):
+        yield Problem(
+            "data.validation",
+            f"VTAB-1k has its own {VTAB_VALIDATION} validation images: say {VTAB_VALIDATION}, "
+            "or 0 to train on them too",
+            data.validation,
+        )
+    yield from _counts(config)
+
+
+def _counts(config: Experiment) -> Iterator[Problem]:
+    """There must be images to train on, at least one batch of them."""
+    data, known = config.data, TRAINING_IMAGES.get(config.data.name)
+    left = None if known is None else known - data.validation
+    if left is not None and left < 1:
+        yield Problem(
+            "data.validation", f"{data.name} has only {known} training images", data.validation
+        )
+        return
+    images = data.train_images
+    if images is not None and left is not None and images > left:
+        yield Problem(
+            "data.train_images",
+            f"{data.name} has {known} training images and data.validation = {data.validation} "
+            f"holds some out: at most {left}",
+            images,
+        )
+        return
+    images = left if images is None else images
+    if images is not None and config.training.batch_size > images:
+        yield Problem(
+            "training.batch_size",
+            f"there are only {images} images to train on, less than one batch",
+            config.training.batch_size,
+        )
+
+
+def _model(config: Experiment) -> Iterator[Problem]:
+    model, shape, size = config.model, model_shape(config), image_size(config)
+    if shape.dim % shape.num_heads:
+        key = "num_heads" if model.num_heads is not None else "dim"
+        yield Problem(
+            f"model.{key}",
+            f"dim {shape.dim} is not divisible by {shape.num_heads} heads",
+            getattr(shape, key),
+        )
+    if size is not None and size % shape.patch_size:
+        from_patch = model.patch_size is not None or config.data.image_size is None
+        key, value = (
+            ("model.patch_size", shape.patch_size)
+            if from_patch
+            else (
+                "data.image_size",
+                size,
+            )
+        )
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        fitting = ", ".join(map(str, divisors))
+        yield Problem(
+            key,
+            f"images of {size} x {size} are not divisible into patches of {shape.patch_size}; "
+            f"patch sizes that divide {size}: {fitting}",
+            value,
+        )
+    if model.name == DHVT:
+        for key, only in _DHVT_FIXED.items():
+            if getattr(model, key) != only:
+                yield Problem(f"model.{key}", f"{DHVT} has {only!r} only", getattr(model, key))
+        if shape.patch_size not in _DHVT_PATCHES:
+            yield Problem("model.patch_size", f"{DHVT} has patches of 2, 4 or 16", shape.patch_size)
+    elif model.pooling == "token" and not model.class_token:
+        yield Problem("model.pooling", "there is no class token (model.class_token)", "token")
+    layers, dropouts = len(model.head_layers), len(model.head_dropouts)
+    if layers and dropouts not in (0, layers + 1):
+        yield Problem(
+            "model.head_dropouts",
+            f"a head with {layers} hidden layers has {layers + 1} dropouts, one before each layer "
+            "and one before the last; or give none",
+            model.head_dropouts,
+        )
+    elif not layers and dropouts > 1:
+        yield Problem(
+            "model.head_dropouts",
+            "a linear head (model.head_layers = []) has one at most",
+            model.head_dropouts,
+        )
+    if any(fraction * shape.dim < 1.0 for fraction in model.head_layers):
+        yield Problem(
+            "model.head_layers",
+            f"a layer would be narrower than 1 of {shape.dim} channels",
+            model.head_layers,
+        )
+
+
+def _training(config: Experiment) -> Iterator[Problem]:
+    training = config.training
+    if training.batch_size % training.accumulation:
+        yield Problem(
+            "training.accumulation",
+            f"training.batch_size = {training.batch_size} is not divisible into so many parts",
+            training.accumulation,
+        )
+    if not any(
+        (config.optimizer.backbone_rate, config.optimizer.encoding_rate, config.optimizer.head_rate)
+    ):
+        yield Problem("optimizer.backbone_rate", "with all three rates 0 nothing is trained", 0.0)
+
+
+def _augmentation(config: Experiment) -> Iterator[Problem]:
+    augmentation, size = config.augmentation, image_size(config)
+    crop = augmentation.random_resized_crop
+    if crop is not None:
+        for key in ("scale", "ratio"):
+            low, high = getattr(crop, key)
+            if low > high:
+                yield Problem(
+                    f"augmentation.random_resized_crop.{key}",
+                    "the first number must not be above the second",
+                    (low, high),
+                )
+        if crop.scale[1] > 1.0:
+            yield Problem(
+                "augmentation.random_resized_crop.scale",
+                "a crop cannot cover more than the whole image, 1.0",
+                crop.scale,
+            )
+    # Shifts act on the images as stored, which are never larger than the model's.
+    stored = min(filter(None, (size, NATIVE_SIZES.get(config.data.name))), default=None)
+    for key, pixels, side in (
+        ("crop_padding", augmentation.crop_padding, stored),
+        ("cutout", augmentation.cutout, size),
+    ):
+        if side is not None and pixels > side:
+            yield Problem(f"augmentation.{key}", f"the images have {side} pixels only", pixels)
+    if augmentation.mixup_alpha_warmup and not augmentation.mixup_alpha:
+        yield Problem(
+            "augmentation.mixup_alpha_warmup",
+            "mixup is off (augmentation.mixup_alpha = 0)",
+            augmentation.mixup_alpha_warmup,
+        )
+    if config.data.name in GREY:
+        for key in ("saturation", "hue", "grayscale"):
+            if getattr(augmentation, key):
+                yield Problem(
+                    f"augmentation.{key}",
+                    f"{config.data.name} has no colours",
+                    getattr(augmentation, key),
+                )
+
+
+def _selection(config: Experiment) -> Iterator[Problem]:
+    selection = config.selection
+    if selection.by == "validation" and not config.data.validation:
+        yield Problem(
+            "selection.by",
+            "there are no validation images: set data.validation, or say 'last'",
+            selection.by,
+        )
+    if selection.by == "last":
+        for key in ("patience", "retrain_on_all"):
+            value = getattr(selection, key)
+            if value:
+                yield Problem(f"selection.{key}", "needs selection.by = 'validation'", value)

@@ -1,0 +1,218 @@
+"""Every key of an experiment: its type, its range and its default.
+
+The attribute path is the path in a TOML file: ``config.training.epochs`` is ``epochs`` in the table
+``[training]``. What each key does, and why its default is what it is, stands beside it in
+``experiments/default.toml``, which holds the same values. TOML knows no null: there and in
+overrides the word "unset" is `None`.
+
+Nothing is converted on the way in: a number in quotes is a mistake, and so is 3.0 epochs. What
+needs more than one key to be judged is in `training.config.rules`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+UNSET = "unset"  # how a file says None
+
+
+def _none_if_unset(value: Any) -> Any:
+    return None if value == UNSET else value
+
+
+def _without_unset(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: each for key, each in value.items() if each != UNSET}
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as they are, if a TOML file can hold them and give them back."""
+
+    def is_plain(value: Any) -> bool:
+        if isinstance(value, list):
+            return all(map(is_plain, value))
+        if isinstance(value, dict):
+            return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+        return isinstance(value, (bool, int, float, str))
+
+    for name, value in options.items():
+        if not is_plain(value):
+            raise PydanticCustomError(
+                "not_plain",
+                "{name} must be a number, text, true, false, a list or a table",
+                {"name": name},
+            )
+    return options
+
+
+def _tuple_if_list(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+_List = BeforeValidator(_tuple_if_list)  # TOML has lists, a frozen config has tuples
+_Unset = BeforeValidator(_none_if_unset)
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+ShareBelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+OptionalCount = Annotated[Count | None, _Unset]
+Interval = Annotated[tuple[Positive, Positive], _List]
+PerChannel = Annotated[tuple[float, ...] | None, _List, _Unset]
+
+
+class Section(BaseModel):
+    """A table of the config: no unknown keys, nothing converted, nothing changed afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Data(Section):
+    name: Literal["cifar100", "cifar10", "digits", "shapes", "folder", "vtab"] = "cifar100"
+    path: str = ""  # relative to the working directory; "" where downloads are kept
+    download: bool = False
+    image_size: OptionalCount = None  # the square the model sees; None: native
+    labels: Literal["fine", "coarse"] = "fine"
+    train_images: OptionalCount = None  # after the split
+    validation: CountOrZero = 5000  # images held out of training
+    mean: PerChannel = None  # of pixels from 0 to 1; None: of the data set
+    std: PerChannel = None
+
+
+class Model(Section):
+    name: Literal["vit_micro", "vit_tiny", "vit_small", "vit_base", "vit_large", "dhvt_tiny"] = (
+        "vit_micro"
+    )
+    patch_size: OptionalCount = None  # None, here and below: that of the name
+    dim: OptionalCount = None
+    depth: OptionalCount = None
+    num_heads: OptionalCount = None
+    class_token: bool = True
+    register_tokens: CountOrZero = 0
+    pooling: Literal["token", "mean"] = "token"
+    patch_norm: bool = False
+    dropout: ShareBelowOne = 0.0
+    attention_dropout: ShareBelowOne = 0.0
+    drop_path: ShareBelowOne = 0.0
+    weight_init: Literal["trunc_normal", "xavier"] = "xavier"
+    checkpoint: str = ""  # "": from scratch
+    positions: Literal["resample", "replace", "hybrid"] = "resample"  # read with a checkpoint only
+    head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
+    head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
+
+
+class PositionEncoding(Section):
+    name: str = "weierstrass"
+    backend: Literal["torch", "numpy", "mpmath"] = "torch"
+    options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
+        Field(default_factory=dict)
+    )
+    scale_match: Annotated[Positive | None, _Unset] = None
+
+
+class Training(Section):
+    epochs: Count = 60
+    batch_size: Count = 128  # of one step of the optimiser, over all processes
+    accumulation: Count = 1
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    compile: bool = False
+    ema_decay: ShareBelowOne = 0.0  # 0: off
+    label_smoothing: ShareBelowOne = 0.1
+    clip_norm: NotNegative = 1.0  # 0: off
+    threads: CountOrZero = 0  # 0: as torch finds it
+
+
+class Optimizer(Section):
+    learning_rate: Positive = 1e-3
+    weight_decay: NotNegative = 0.05
+    betas: Annotated[tuple[ShareBelowOne, ShareBelowOne], _List] = (0.9, 0.999)
+    decay: Literal["matrices", "all"] = "matrices"
+    backbone_rate: NotNegative = 1.0  # factors of learning_rate
+    encoding_rate: NotNegative = 1.0
+    head_rate: NotNegative = 1.0
+
+
+class Schedule(Section):
+    warmup_epochs: NotNegative = 5.0
+    final_rate: Share = 0.0  # as a fraction of the highest
+    restart_epochs: CountOrZero = 0  # 0: one cosine over the rest
+    restart_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    per: Literal["step", "epoch"] = "step"
+
+
+class RandomResizedCrop(Section):
+    scale: Interval = (0.08, 1.0)  # share of the area
+    ratio: Interval = (0.75, 4.0 / 3.0)  # width over height
+
+
+class Augmentation(Section):
+    crop_padding: CountOrZero = 4  # pixels; 0: no shifts
+    flip: Share = 0.5  # probabilities
+    vertical_flip: Share = 0.0
+    random_resized_crop: Annotated[RandomResizedCrop | None, _Unset] = None
+    rotation: Annotated[float, Field(ge=0.0, le=180.0)] = 0.0  # degrees to either side
+    brightness: NotNegative = 0.0
+    contrast: NotNegative = 0.0
+    saturation: NotNegative = 0.0
+    hue: Annotated[float, Field(ge=0.0, le=0.5)] = 0.0
+    grayscale: Share = 0.0
+    erase_probability: Share = 0.0
+    cutout: CountOrZero = 0  # side of the square in pixels; 0: off
+    mixup_alpha: NotNegative = 0.0  # 0: off
+    mixup_alpha_warmup: Annotated[NotNegative | None, _Unset] = None  # None: as mixup_alpha
+    cutmix_alpha: NotNegative = 0.0  # 0: off
+    mix_probability: Share = 1.0  # that a batch is mixed at all
+    switch_probability: Share = 0.5  # of cutmix, where both are on
+
+
+class Selection(Section):
+    by: Literal["validation", "last"] = "validation"
+    patience: CountOrZero = 0  # epochs; 0: off
+    patience_from: CountOrZero = 0  # first epoch at which patience may end the run
+    retrain_on_all: bool = False
+
+
+class Checkpoint(Section):
+    every_steps: CountOrZero = 0  # 0: only at ends of epochs
+    keep: Count = 2
+
+
+class Logging(Section):
+    tensorboard: bool = True
+    every_steps: Count = 10
+
+
+class Experiment(Section):
+    """One experiment; made by `training.config.load_config`."""
+
+    seed: CountOrZero = 0
+    data: Data = Field(default_factory=Data)
+    model: Model = Field(default_factory=Model)
+    position_encoding: PositionEncoding = Field(default_factory=PositionEncoding)
+    training: Training = Field(default_factory=Training)
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    schedule: Schedule = Field(default_factory=Schedule)
+    augmentation: Augmentation = Field(default_factory=Augmentation)
+    selection: Selection = Field(default_factory=Selection)
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    logging: Logging = Field(default_factory=Logging)
+
+    @model_validator(mode="after")
+    def _follows_rules(self) -> Experiment:
+        from training.config.rules import check  # imports torch
+
+        check(self)
+        return self

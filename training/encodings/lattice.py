@@ -1,0 +1,143 @@
+r"""A lattice that is learned and cannot collapse.
+
+omega1 is positive and :math:`\omega_3 = \omega_1(x + iy)`. The paper's
+:math:`\omega_3 = i\,{\rm softplus}(\alpha)` gets a floor and a ceiling, in units of omega1:
+
+.. math:: y = y_0 + {\rm softplus}(\alpha) - {\rm softplus}(\alpha - (y_1 - y_0)) \in (y_0, y_1),
+
+smooth, increasing, and the paper's with y0 = 0 and y1 infinite. Below an aspect of about 0.1 every
+feature is saturated and no gradient comes back; above 10 they no longer see the row. A general
+lattice also learns its skew, :math:`x = x_0 + \tanh(s)`, and its size,
+:math:`\omega_1 = \omega_1^0\, 4^{\tanh(t)}`. So whatever the parameters are, the half-periods
+stay within fixed bounds and their cell never becomes flat.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training.encodings.encoding import scalar, working_dtype
+from wefpe_core import Lattice
+from wefpe_core.errors import LatticeError
+
+Learned = Literal["nothing", "omega3", "general"]
+
+# Of Im tau, unless others are given; tau -> -1/tau exchanges them.
+TAU_MIN, TAU_MAX = 0.3, 1.0 / 0.3
+_LARGEST_SKEW = 1.0  # from that of the start
+_LARGEST_SCALE = 4.0  # of omega1, up and down
+
+
+class HalfPeriods(NamedTuple):
+    """omega1 > 0 and the parts of omega3, real tensors with gradients."""
+
+    omega1: Tensor
+    omega3_re: Tensor
+    omega3_im: Tensor
+
+    def lattice(self) -> Lattice:
+        zero = torch.zeros_like(self.omega1)
+        return Lattice(
+            torch.complex(self.omega1, zero), torch.complex(self.omega3_re, self.omega3_im)
+        )
+
+
+class LatticeParameter(nn.Module):
+    """Half-periods that start at a given lattice and follow learned parameters.
+
+    Parameters
+    ----------
+    start
+        The lattice at the beginning, with omega1 real and positive; for ever, if nothing is
+        learned.
+    learned
+        ``"omega3"``: the aspect Im tau, as in the paper. ``"general"``: also Re tau and omega1.
+    tau_min, tau_max
+        The bounds of Im tau.
+    """
+
+    def __init__(self, start: Lattice, learned: Learned, tau_min: float, tau_max: float) -> None:
+        super().__init__()
+        self.start = start
+        self.learned = learned
+        self.bounds = (tau_min, tau_max)
+        self.alpha_learn = self.skew = self.log_scale = None
+        if learned == "nothing":
+            return
+        aspect = start.tau.imag
+        if not tau_min < aspect < tau_max:
+            raise LatticeError(
+                f"Im tau = {aspect:g} at the start is not between tau_min={tau_min:g} and "
+                f"tau_max={tau_max:g}"
+            )
+        above, width = aspect - tau_min, tau_max - tau_min
+        # The inverse of the formula above.
+        alpha = math.log(math.expm1(above)) - math.log(-math.expm1(above - width))
+        self.alpha_learn = nn.Parameter(torch.tensor(alpha))
+        if learned == "general":
+            self.skew = nn.Parameter(torch.tensor(0.0))
+            self.log_scale = nn.Parameter(torch.tensor(0.0))
+
+    def half_periods(self, device: torch.device) -> HalfPeriods:
+        """The present half-periods in the working dtype of the device."""
+        dtype = working_dtype(device)
+        omega1 = scalar(self.start.omega1.real, dtype, device)
+        x = scalar(self.start.tau.real, dtype, device)
+        if self.alpha_learn is None:
+            y = scalar(self.start.tau.imag, dtype, device)
+            return HalfPeriods(omega1, omega1 * x, omega1 * y)
+        low, high = self.bounds
+        alpha = self.alpha_learn.to(dtype)
+        y = low + (F.softplus(alpha) - F.softplus(alpha - (high - low)))
+        if self.skew is not None and self.log_scale is not None:
+            x = x + _LARGEST_SKEW * torch.tanh(self.skew.to(dtype))
+            factor = math.log(_LARGEST_SCALE) * torch.tanh(self.log_scale.to(dtype))
+            omega1 = omega1 * torch.exp(factor)
+        return HalfPeriods(omega1, omega1 * x, omega1 * y)
+
+    def lattice(self) -> Lattice:
+        """The present lattice, as numbers."""
+        if self.alpha_learn is None:
+            return self.start
+        with torch.no_grad():
+            omega1, re, im = (float(x) for x in self.half_periods(self.alpha_learn.device))
+        return Lattice(omega1, complex(re, im))
+
+    def extra_repr(self) -> str:
+        return f"start={self.start!r}, learned={self.learned!r}, bounds={self.bounds}"
+
+
+# The lattices of an encoding: one, several if it is combined, or none.
+
+
+def lattice_owners(encoding: nn.Module) -> dict[str, Any]:
+    """The outermost modules with a method ``lattice``, by their names within the encoding.
+
+    What they are made of may have one too, which is the same lattice.
+    """
+    owners: dict[str, Any] = {}
+    for name, module in encoding.named_modules():
+        is_inside = any(not owner or name.startswith(f"{owner}.") for owner in owners)
+        if callable(getattr(module, "lattice", None)) and not is_inside:
+            owners[name] = module
+    return owners
+
+
+def learns_lattice(owner: Any) -> bool:
+    """Whether the lattice of an owner moves in training."""
+    parameters = [m for m in owner.modules() if isinstance(m, LatticeParameter)]
+    if parameters:
+        return any(parameter.learned != "nothing" for parameter in parameters)
+    # The printed text learns omega3 itself; what the scripts call so stretches z only.
+    is_learnable = getattr(owner, "alpha_learn", None) is not None
+    return is_learnable and owner.options.fidelity == "paper"
+
+
+def key_prefixes(owners: dict[str, Any]) -> dict[str, str]:
+    """What stands before the keys of each lattice in logs: nothing for the first."""
+    return {name: f"{name}." if number else "" for number, name in enumerate(owners)}

@@ -1,0 +1,37 @@
+"""Errors of the training layer; all are `wefpe_core.WefpeError` as well."""
+
+from __future__ import annotations
+
+from wefpe_core.errors import InputError, WefpeError
+
+
+class DataError(WefpeError, ValueError):
+    """A data set is damaged, is not what its name says, or cannot be cut as asked."""
+
+
+class DataNotFoundError(DataError, FileNotFoundError):
+    """There is no such data set, or a file of it is missing."""
+
+
+class UnknownEncodingError(WefpeError, LookupError):
+    """No encoding of that name is registered."""
+
+
+class EncodingOptionError(InputError):
+    """An encoding does not take this option, or not with this value or size."""
+
+
+class MissingTableError(WefpeError, RuntimeError):
+    """A hybrid encoding is used before a pre-trained table was loaded into it."""
+
+
+class RunError(WefpeError, RuntimeError):
+    """A run cannot be started, resumed or finished as asked."""
+
+
+class NonFiniteError(RunError):
+    """The loss or a weight became infinite or not a number."""
+
+
+class DamagedCheckpointError(RunError):
+    """The files of a checkpoint are not those that were written."""

@@ -1,0 +1,132 @@
+"""Training dynamics of one or several runs, from their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
+from training.figure_style import curve_style, figure_settings, new_figure
+from training.study.analysis import Analysis, Row
+from training.study.run_groups import Training, grouped, read_trainings, runs_text
+
+Groups = Mapping[str, Sequence[Training]]
+
+_PANELS: tuple[tuple[Quantity, str], ...] = (
+    ("loss", "training loss"),
+    ("validation_accuracy", "validation accuracy in %"),
+    ("rate", "learning rate"),
+    ("gap", "training minus validation accuracy,\nin points"),
+)
+_OF_EPOCHS: tuple[Quantity, ...] = (
+    "loss",
+    "accuracy",
+    "validation_loss",
+    "validation_accuracy",
+    "gap",
+)
+_CAPTION = (
+    "Means over seeds as lines, from the least to the largest value as shades; a curve of one "
+    "point is a mark with a bar. The training loss and accuracy are those of the steps of each "
+    "epoch: of weights that still change, on augmented images, with dropout and label smoothing "
+    "where the config has them, so that the gap between training and validation accuracy can be "
+    "negative."
+)
+
+
+def curves_analysis(runs: Sequence[Path]) -> Analysis:
+    """Loss, validation accuracy, learning rate and generalisation gap over the epochs.
+
+    Parameters
+    ----------
+    runs : sequence of Path
+        Folders of runs, finished or going on. Those that differ only in the seed become one curve
+        with a range; a run in two parts gives a curve for each.
+
+    Raises
+    ------
+    RunError
+        A folder holds no run, or a run with no finished epoch.
+    """
+    groups = grouped(read_trainings(runs))
+    experiments = {label: [each.experiment for each in group] for label, group in groups.items()}
+    rows = [row for label, each in groups.items() for row in epoch_rows(label, each)]
+    summaries = [summary(label, each) for label, each in groups.items()]
+    with figure_settings():
+        figure = draw_groups(groups)
+    return Analysis(
+        name="curves",
+        title="Training dynamics",
+        caption=f"{_CAPTION} {runs_text(experiments)}",
+        figures={"curves": figure},
+        numbers={"trainings": summaries},
+        tables={"epochs": rows, "summary": summaries},
+    )
+
+
+def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
+    """A row for each epoch of each training."""
+    rows: list[Row] = []
+    for training in trainings:
+        first: Row = {"label": label, "seed": training.experiment.seed}
+        by_epoch: dict[float, dict[str, float]] = {}
+        for name in _OF_EPOCHS:
+            curve = read_curve(training.rows, name)
+            for epoch, value in zip(curve.epochs, curve.values, strict=True):
+                by_epoch.setdefault(epoch, {})[name] = value
+        rows += [{**first, "epoch": epoch, **values} for epoch, values in by_epoch.items()]
+    return rows
+
+
+def summary(label: str, trainings: Sequence[Training]) -> dict[str, Any]:
+    """Where the trainings of one label ended, as means over them, with the range of the last."""
+    result: dict[str, Any] = {"label": label, "runs": len(trainings)}
+    result["kept_epochs"] = " ".join(str(kept_epoch(each.rows)) for each in trainings)
+    for name in _OF_EPOCHS:
+        last = [c.values[-1] for c in _curves(trainings, name) if c.values]
+        if last:
+            result[f"last_{name}"] = sum(last) / len(last)
+            result[f"last_{name}_range"] = max(last) - min(last)
+    best = [max(c.values) for c in _curves(trainings, "validation_accuracy") if c.values]
+    if best:
+        result["best_validation_accuracy"] = sum(best) / len(best)
+    return result
+
+
+def _curves(trainings: Sequence[Training], quantity: Quantity) -> list[Curve]:
+    return [read_curve(each.rows, quantity) for each in trainings]
+
+
+# --- On paper ------------------------------------------------------------------------------
+
+
+def draw_groups(groups: Groups) -> Any:
+    """Four panels with a curve for each label, and one legend for all."""
+    shown = [p for p in _PANELS if any(c.epochs for g in groups.values() for c in _curves(g, p[0]))]
+    figure = new_figure(6.6, 2.35 * ((len(shown) + 1) // 2) + 0.3 + 0.13 * len(groups))
+    panels = figure.subplots((len(shown) + 1) // 2, 2, squeeze=False).flatten()
+    for panel, (quantity, title) in zip(panels, shown, strict=False):
+        for number, trainings in enumerate(groups.values()):
+            style: dict[str, Any] = curve_style(number) | {"marker": ""}
+            draw_band(panel, _curves(trainings, quantity), **style)
+        panel.set(title=title, xlabel="epoch")
+        panel.grid()
+        if quantity == "gap":
+            panel.axhline(0.0, color="0.4", linewidth=0.8)
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
+    _add_legend(figure, groups)
+    return figure
+
+
+def _add_legend(figure: Any, groups: Groups) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = []
+    for number, (label, trainings) in enumerate(groups.items()):
+        style: dict[str, Any] = curve_style(number) | {"marker": ""}
+        count = f" ({len(trainings)} seeds)" if len(trainings) > 1 else ""
+        lines.append(Line2D([], [], label=label + count, **style))
+    columns = 2 if max(map(len, groups)) < 40 and len(groups) > 1 else 1
+    figure.legend(handles=lines, loc="outside lower center", ncols=columns)

@@ -1,0 +1,293 @@
+"""How well wp(z_j - z_i) is recovered from what absolute encodings carry.
+
+The addition formula gives it exactly from wp and wp' at both patches. Between that algebra and a
+trained model stand rounding, the compression of the features, and that attention forms products of
+features, not quotients. Each is measured on all pairs of patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from training.encodings.grid import Grid
+from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
+from training.study.analysis import Analysis
+from training.study.encoding_choice import GRID, Subject
+from wefpe_core import Lattice, get_backend
+from wefpe_core.errors import InputError
+
+# wp(z_j - z_i) from values at z_i and z_j, and what products of features explain. NumPy only.
+
+Array = npt.NDArray[Any]
+
+
+def ordered_pairs(count: int) -> tuple[Array, Array]:
+    """(i, j) of all i != j."""
+    i, j = np.divmod(np.arange(count * count), count)
+    return i[i != j], j[i != j]
+
+
+def textbook_difference(pi: Array, dpi: Array, pj: Array, dpj: Array) -> Array:
+    """The addition formula as printed, with -z_i for z_1: wp' changes its sign."""
+    with np.errstate(all="ignore"):
+        return -pi - pj + ((dpj + dpi) / (pj - pi)) ** 2 / 4
+
+
+def safe_difference(pi: Array, dpi: Array, pj: Array, dpj: Array, lattice: Lattice) -> Array:
+    """The same from the better conditioned of two quotients."""
+    found: Array = get_backend("numpy").add(pj, dpj, pi, -dpi, lattice)[0]
+    return found
+
+
+def scaled_error(got: Array, want: Array, pi: Array, pj: Array) -> Array:
+    """|got - want| over the terms that cancel: nothing finer can be asked of the formula."""
+    with np.errstate(all="ignore"):
+        error = np.abs(got - want) / (np.abs(want) + np.abs(pi) + np.abs(pj))
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def bilinear_fit(features: Array, pairs: tuple[Array, Array], target: Array) -> float:
+    """Adjusted R² of a function of ordered pairs by products of two features and by their values.
+
+    A logit q·k is bilinear in the features (biases add the linear terms and the constant), so this
+    is the most one attention head can make of these features. Adjusted for the number of
+    coefficients, which on small grids would explain anything; NaN if there are as many as pairs,
+    or nothing to explain.
+    """
+    i, j = pairs
+    products = (features[i, :, None] * features[j, None, :]).reshape(i.size, -1)
+    design = np.concatenate([products, features[i], features[j], np.ones((i.size, 1))], axis=1)
+    free = i.size - design.shape[1]
+    spread = np.var(target)
+    if free <= 0 or not spread > 0:
+        return np.nan
+    # By the normal equations: the features are not nearly dependent, and a hundred times the speed
+    # is worth the digits.
+    solution, *_ = np.linalg.lstsq(design.T @ design, design.T @ target, rcond=None)
+    left = np.var(target - design @ solution) / spread
+    return float(1 - left * (i.size - 1) / free)
+
+
+COMPONENTS = 24  # of a table that enter the bilinear form; of a head all 64 could
+_QUANTILES = (0.5, 0.9, 0.99, 1.0)
+_SQUARE = np.array([[-0.5, 0.5, 0.5, -0.5], [-0.5, -0.5, 0.5, 0.5]])  # a patch, x and y
+_RAW_FIT, _BOUNDED_FIT = "R² of Re wp", "R² of tanh(0.15 Re wp)"
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Errors of wp(z_j - z_i) for all ordered pairs of different patches, by the way taken."""
+
+    pairs: tuple[Array, Array]
+    target: Array  # wp(z_j - z_i), evaluated directly
+    condition: Array  # by how much relative errors of the values grow at least
+    errors: Mapping[str, Array]
+
+
+def recovery(encoding: Any, grid: Grid) -> Recovery:
+    """Errors by the printed and the safe formula, from exact, rounded and compressed values.
+
+    `encoding` is a `weierstrass` one. Compressed features are those it hands to its projection,
+    rounded, and expanded again by the inverse of tanh; where they are ±1 nothing is left.
+    """
+    lattice = encoding.lattice()
+    z = encoding.points(grid).detach().numpy()
+    i, j = ordered_pairs(len(z))
+    backend = get_backend("numpy")
+    p, dp = backend.wp_and_prime(z, lattice)
+    target = backend.wp_and_prime(z[j] - z[i], lattice)[0]
+
+    def error(p_used: Array, dp_used: Array, *, safe: bool = True) -> Array:
+        ends = p_used[i], dp_used[i], p_used[j], dp_used[j]
+        got = safe_difference(*ends, lattice) if safe else textbook_difference(*ends)
+        return scaled_error(got, target, p[i], p[j])
+
+    errors = {
+        "float64, as printed": error(p, dp, safe=False),
+        "float64, safe": error(p, dp),
+        "float32, safe": error(*(x.astype(np.complex64).astype(complex) for x in (p, dp))),
+    }
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        errors[f"tanh features in {name}"] = error(*_expanded(encoding, grid, dtype))
+    # The square, wp_i and wp_j are added: what cancels is lost.
+    terms = np.abs(target + p[i] + p[j]) + np.abs(p[i]) + np.abs(p[j])
+    return Recovery((i, j), target, terms / np.abs(target), errors)
+
+
+def _expanded(encoding: Any, grid: Grid, dtype: torch.dtype) -> tuple[Array, Array]:
+    """wp and wp' from features rounded to a dtype."""
+    with torch.no_grad():
+        features = encoding.features(grid).to(dtype).double()
+        scale = float(encoding.compression_scale())
+    with np.errstate(divide="ignore"):
+        raw = np.arctanh(features.numpy()) / scale
+    # Not re + 1j*im, which makes NaN of an infinite part.
+    p, dp = np.ascontiguousarray(raw).view(complex).T
+    return p, dp
+
+
+def leading_components(table: Array, count: int = COMPONENTS) -> Array:
+    """The first principal components of a table of positions, each of deviation 1."""
+    centred = table - table.mean(axis=0)
+    u, s, _ = np.linalg.svd(centred, full_matrices=False)
+    kept = s > 1e-9 * max(s[0], 1e-300)
+    return u[:, kept][:, :count] * len(table) ** 0.5
+
+
+def relative_analysis(
+    subjects: Sequence[Subject],
+    *,
+    source: Subject | None = None,
+    grid: Grid = GRID,
+    query: int | None = None,
+    seed: int = 0,
+) -> Analysis:
+    """Recovery on the lattice of `source`, and the bilinear fit for each of the subjects.
+
+    Parameters
+    ----------
+    subjects
+        Encodings whose tables are offered to the bilinear form; those without one are left out.
+    source
+        The `weierstrass` encoding whose wp(z_j - z_i) is wanted; the default one if not given.
+    query
+        The patch whose maps are drawn; the middle one if not given.
+    """
+    source = source or Subject("weierstrass")
+    encoding: Any = source.build(grid, seed)
+    if encoding.name != "weierstrass" or getattr(encoding, "lattice_parameter", None) is None:
+        raise InputError(f"{source.label}: relative needs weierstrass with fidelity='corrected'")
+    if encoding.options.features != 4 or encoding.options.function != "wp":
+        raise InputError(f"{source.label}: relative needs all four features of wp and wp'")
+    query = (grid[0] // 2) * grid[1] + grid[1] // 2 if query is None else query
+    if not 0 <= query < grid[0] * grid[1]:
+        raise InputError(f"query {query} is not a patch of a {grid[0]} x {grid[1]} grid")
+    tables = {each.label: each.build(grid, seed).additive(grid) for each in subjects}
+    without = [label for label, table in tables.items() if table is None]
+    if len(without) == len(tables):
+        raise InputError(f"no table of positions to look at: {', '.join(without)} add none")
+    found = recovery(encoding, grid)
+    rows = [_error_row(way, error) for way, error in found.errors.items()]
+    fits = [
+        _fits(label, table.detach().numpy(), found)
+        for label, table in tables.items()
+        if table is not None
+    ]
+    numbers = {"grid": list(grid), "seed": seed, "source": source.label, "errors": rows}
+    return Analysis(
+        "relative",
+        "Relative positions from absolute encodings",
+        _caption(source.label, grid, seed, list(tables), without),
+        {"relative": draw_recovery(found, fits, grid, query)},
+        numbers | {"bilinear": fits, "without_table": without},
+        {"errors": rows, "bilinear": fits},
+    )
+
+
+def _fits(label: str, table: Array, found: Recovery) -> dict[str, Any]:
+    components = leading_components(table)
+    bounded = np.tanh(0.15 * found.target.real)
+    return {
+        "encoding": label,
+        "components": components.shape[1],
+        _RAW_FIT: bilinear_fit(components, found.pairs, found.target.real),
+        _BOUNDED_FIT: bilinear_fit(components, found.pairs, bounded),
+    }
+
+
+def _caption(
+    source: str, grid: Grid, seed: int, labels: Sequence[str], without: Sequence[str]
+) -> str:
+    left_out = f" Without a table and left out: {', '.join(without)}." if without else ""
+    shown = ", ".join(label for label in labels if label not in without)
+    return (
+        f"℘(z_j − z_i) on all ordered pairs of {grid[0]} x {grid[1]} patches, from values at the "
+        f"patches of {source} (seed {seed}). Maps: scaled error for the marked patch i and "
+        "every j, where the error is divided by the terms that cancel; white: infinite; grey: i "
+        "itself. The condition number is the sum of the moduli of these terms over that of the "
+        "result. 'As printed' is the textbook quotient, 'safe' the better conditioned of two. "
+        "'tanh features' are what the projection sees, rounded and expanded again. Bars: for "
+        f"{shown}, the share of the variance over all pairs (R², adjusted) that a bilinear form of "
+        f"the first {COMPONENTS} principal components of the table explains, which is what one "
+        f"attention head can make of them.{left_out}"
+    )
+
+
+def _error_row(way: str, error: Array) -> dict[str, Any]:
+    finite = np.isfinite(error)
+    row: dict[str, Any] = {"from": way, "pairs": int(error.size)}
+    row |= {"infinite": int((~finite).sum()), "above 1 %": float((error > 0.01).mean())}
+    # Not numpy's quantile: between a number and infinity it would give NaN.
+    ordered = np.sort(error)
+    for share in _QUANTILES:
+        place = min(int(np.ceil(share * error.size)) - 1, error.size - 1)
+        row[f"quantile {share:g}"] = float(ordered[place])
+    return row
+
+
+def draw_recovery(
+    found: Recovery, fits: Sequence[Mapping[str, Any]], grid: Grid, query: int
+) -> Any:
+    """One map for each way and one of the conditioning; bars for the bilinear fits below."""
+    from matplotlib.colors import LogNorm
+
+    with figure_settings():
+        figure = new_figure(7.2, 6.4)
+        above, below = figure.subfigures(2, 1, height_ratios=[3.6, 0.75 + 0.22 * len(fits)])
+        axes = above.subplots(2, 3)
+        scale = LogNorm(1e-17, 1.0)
+        for axis, (way, error) in zip(axes.flat, found.errors.items(), strict=False):
+            lost = np.isinf(error).mean()
+            end = f", {100 * lost:.1f} % infinite" if lost else ""
+            title = f"{way}\nmedian {np.median(error):.0e}{end}"
+            image = _draw_map(axis, found, np.maximum(error, 1e-17), grid, query, scale, title)
+        above.colorbar(image, ax=axes[:, 0].tolist(), location="left", label="scaled error")
+        largest = f"{found.condition.max():.0e}"
+        condition = _draw_map(
+            axes[1, 2],
+            found,
+            found.condition,
+            grid,
+            query,
+            LogNorm(1.0, 10.0 ** np.ceil(np.log10(found.condition.max()))),
+            f"condition number\nlargest of all pairs {largest}",
+        )
+        above.colorbar(condition, ax=axes[1, 2])
+        _draw_fits(below.subplots(), fits)
+    return figure
+
+
+def _draw_map(
+    axis: Any, found: Recovery, values: Array, grid: Grid, query: int, scale: Any, title: str
+) -> Any:
+    """Values of the pairs (query, j) at the place of j; white where they are not finite."""
+    i, j = found.pairs
+    here = i == query
+    shown = np.full(grid[0] * grid[1], np.nan)
+    shown[j[here]] = np.where(np.isfinite(values[here]), values[here], np.nan)
+    image = axis.imshow(shown.reshape(grid), norm=scale)
+    row, column = divmod(query, grid[1])
+    axis.fill(column + _SQUARE[0], row + _SQUARE[1], color="0.75")
+    axis.plot(column, row, "s", mfc="none", color=BLACK, ms=5)
+    axis.set(title=title, xticks=[], yticks=[])
+    return image
+
+
+def _draw_fits(axis: Any, fits: Sequence[Mapping[str, Any]]) -> None:
+    places = np.arange(len(fits))
+    for shift, key, colour in ((-0.2, _RAW_FIT, BLUE), (0.2, _BOUNDED_FIT, ORANGE)):
+        axis.barh(places + shift, [fit[key] for fit in fits], 0.38, color=colour, label=key)
+    axis.set_yticks(places, [fit["encoding"] for fit in fits])
+    axis.invert_yaxis()
+    axis.set(
+        xlim=(0, 1),
+        xlabel="share of the variance of ℘(z_j − z_i) that products of features explain",
+    )
+    axis.grid(axis="x")
+    axis.legend(loc="lower right")

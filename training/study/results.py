@@ -1,0 +1,282 @@
+"""Tables and pictures of a published study, from its rows alone.
+
+    python -m training.study.results docs/results
+
+Every folder in it is a part of the study. One with a ``runs.csv``, as ``wefpe compare`` writes it,
+gets a table ``PART.md`` and a picture ``PART.png`` beside it; so does one with a ``scores.csv`` of
+``wefpe analyse resolution``. The encoding of the first row is the reference. The tables of
+``contrasts.toml``, if there is one, go to ``NAME.md``. Where configs lie beside the rows,
+``starts.md`` says how strong their position tables are before training, and ``learned.md``, of runs
+in a ``learned.csv``, from where to where the numbers of WEF-PE went.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from training.config import Experiment, hash_without_seed, load_config
+from training.config.encoding_rules import build_position_encoding
+from training.engine.run_folder import write_whole
+from training.markdown import markdown_table
+from training.study.compare import parse_arm
+from training.study.publish import LEARNED, Learned, learned_markdown, read_learned
+from training.study.sizes import draw_sizes, scores_of_csv, sizes_markdown
+from training.study.statistics import (
+    RUNS,
+    Accuracies,
+    Interval,
+    Summary,
+    accuracies_of_csv,
+    draw_comparison,
+    interval_text,
+    points,
+    summarise,
+    summary_markdown,
+)
+from wefpe_core.errors import InputError
+
+# The differences a study asks about by name, from the rows of its parts.
+#
+# ``contrasts.toml`` beside the parts lists them, in as many tables as it likes::
+#
+#     [[main]]
+#     question = "Does it beat learned positions?"
+#     part = "scratch"
+#     of = "weierstrass"
+#     minus = "learned"
+#     is_test = true      # planned as a test; the others describe
+#     paper = 7.32        # percentage points, if a paper prints a number for it
+#     without = [0]       # seeds that are left out, if any
+
+
+class Contrast(BaseModel):
+    """One encoding minus another, over the seeds both have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str
+    part: str
+    of: str
+    minus: str
+    is_test: bool = False
+    paper: float | None = None
+    without: tuple[int, ...] = ()
+
+    def summary(self, parts: Mapping[str, Accuracies]) -> Summary:
+        if self.part not in parts:
+            raise InputError(f"there is no part {self.part!r}; there are {', '.join(parts)}")
+        if self.of == self.minus:
+            raise InputError(f"{self.question!r} compares {self.of!r} with itself")
+        accuracies = parts[self.part]
+        for label in (self.of, self.minus):
+            if label not in accuracies:
+                raise InputError(
+                    f"the part {self.part!r} has no rows of {label!r}; it has those of "
+                    f"{', '.join(accuracies)}"
+                )
+        shared = accuracies[self.of].keys() & accuracies[self.minus].keys()
+        if not set(self.without) <= shared:
+            raise InputError(f"{self.question!r} leaves out {self.without}, of {sorted(shared)}")
+        pair = {
+            label: {seed: accuracies[label][seed] for seed in sorted(shared - set(self.without))}
+            for label in (self.minus, self.of)
+        }
+        return summarise(pair, self.minus)[1]
+
+
+_TABLES = TypeAdapter(dict[str, list[Contrast]])
+
+
+def read_contrasts(path: Path) -> dict[str, list[Contrast]]:
+    """The tables of contrasts by name."""
+    try:
+        return _TABLES.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    except ValidationError as error:
+        found = error.errors()[0]
+        where = ".".join(map(str, found["loc"]))
+        raise InputError(f"{path}: {where}: {found['msg']}") from error
+
+
+def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accuracies]) -> str:
+    """A row for each; with a column for the paper if any has a number of it."""
+    headings = ["question", "difference", "seeds", "points", "Student 95 %", "so"]
+    has_paper = any(contrast.paper is not None for contrast in contrasts)
+    headings += ["in the paper"] if has_paper else []
+    lines = []
+    for contrast in contrasts:
+        found = contrast.summary(parts)
+        cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
+        cells += [points(found.difference, signed=True), interval_text(found.student)]
+        cells.append(_verdict(found.student, contrast.is_test))
+        if has_paper:
+            cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
+        lines.append(cells)
+    return markdown_table(headings, lines) + "\n"
+
+
+def _verdict(interval: Interval | None, is_test: bool) -> str:
+    """Only of a test one says who won; elsewhere, where the interval lies."""
+    if interval is None:
+        return "too few seeds"
+    if not interval.excludes_zero:
+        return "not shown" if is_test else "has 0 in it"
+    if interval.low > 0.0:
+        return "better" if is_test else "above 0"
+    return "worse" if is_test else "below 0"
+
+
+# How strong the position tables of a study are before training, and how much of that is position.
+#
+# What is the same for all patches tells them nothing about their place, so of a table's root mean
+# square the part that differs between patches is what a model can use.
+
+_SEEDS = range(5)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Root mean squares over patches and channels, means of the seeds 0 to 4."""
+
+    label: str
+    whole: float
+    differing: float  # after the mean over the patches is taken off each channel
+
+
+def start_of(label: str, config: Experiment) -> Start | None:
+    """None for an encoding that adds nothing to the tokens, or that starts from a checkpoint."""
+    if config.model.checkpoint:
+        return None
+    whole = differing = 0.0
+    with torch.random.fork_rng(devices=()), torch.no_grad():
+        for seed in _SEEDS:
+            torch.manual_seed(seed)
+            encoding = build_position_encoding(config)
+            table = encoding.additive(encoding.size.grid)
+            if table is None:
+                return None
+            whole += float(table.square().mean().sqrt())
+            differing += float((table - table.mean(dim=0)).square().mean().sqrt())
+    return Start(label, whole / len(_SEEDS), differing / len(_SEEDS))
+
+
+def starts_markdown(starts: Sequence[Start]) -> str:
+    """A row for each encoding."""
+    headings = ["table at the start", "root mean square", "of what differs between patches"]
+    rows = [(f"`{s.label}`", f"{s.whole:.2f}", f"{s.differing:.2f}") for s in starts]
+    return markdown_table(headings, rows) + "\n"
+
+
+Rows = TypeVar("Rows", bound=Sized)
+
+Place = tuple[str, str]  # a part of the study and an encoding in it
+
+SIZES, CONTRASTS = "scores.csv", "contrasts.toml"
+
+
+def write_results(folder: Path, output: Path) -> list[Path]:
+    """Write what the rows in `folder` say into `output`; returns the tables written."""
+    written: list[Path] = []
+
+    def write(name: str, text: str) -> None:
+        write_whole(output / f"{name}.md", text)
+        written.append(output / f"{name}.md")
+
+    parts: dict[str, Accuracies] = {}
+    configs: dict[Place, Experiment] = {}
+    for path in sorted(folder.glob(f"*/{RUNS}")):
+        name = path.parent.name
+        parts[name] = accuracies = _read(path, accuracies_of_csv)
+        reference = next(iter(accuracies))
+        summaries = summarise(accuracies, reference)
+        write(name, summary_markdown(summaries, reference))
+        draw_comparison(output / f"{name}.png", summaries, accuracies, reference)
+        for label in accuracies:
+            config = path.parent / "configs" / f"{parse_arm(label).folder_name}.toml"
+            if config.exists():
+                configs[name, label] = load_config(str(config))
+    for path in sorted(folder.glob(f"*/{SIZES}")):
+        found = _read(path, scores_of_csv)
+        write(path.parent.name, sizes_markdown(found))
+        draw_sizes(output / f"{path.parent.name}.png", found)
+    if not written:
+        raise InputError(f"no folder with {RUNS} or {SIZES} in {folder}")
+    if (folder / CONTRASTS).exists():
+        for name, contrasts in read_contrasts(folder / CONTRASTS).items():
+            write(name, contrasts_markdown(contrasts, parts))
+    names = names_of(configs)
+    named = {names[place]: config for place, config in configs.items()}
+    starts = [start_of(name, config) for name, config in named.items()]
+    if any(starts):
+        write("starts", starts_markdown([start for start in starts if start is not None]))
+    learned = _all_learned(folder, names)
+    if learned:
+        write("learned", learned_markdown(learned, named))
+    return written
+
+
+def names_of(configs: Mapping[Place, Experiment]) -> dict[Place, str]:
+    """What to call an encoding: its label, and the part if that of another is trained otherwise."""
+    kinds: dict[str, set[str]] = {}
+    for (_, label), config in configs.items():
+        kinds.setdefault(label, set()).add(hash_without_seed(config))
+    return {
+        (part, label): label if len(kinds[label]) == 1 else f"{label} ({part})"
+        for part, label in configs
+    }
+
+
+def _all_learned(folder: Path, names: Mapping[Place, str]) -> list[Learned]:
+    """What the runs of all parts learned, under those names; a run in several parts once."""
+    learned: dict[tuple[str, int, int], Learned] = {}
+    for path in sorted(folder.glob(f"*/{LEARNED}")):
+        for run in read_learned(path):
+            place = (path.parent.name, run.label)
+            if place not in names:
+                raise InputError(
+                    f"{path} has {run.label!r}, of which there is no row with a config"
+                )
+            run = run._replace(label=names[place])
+            learned.setdefault((run.label, run.seed, run.part), run)
+    return list(learned.values())
+
+
+def _read(path: Path, read: Callable[[str], Rows]) -> Rows:
+    try:
+        rows = read(path.read_text(encoding="utf-8"))
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    if not rows:
+        raise InputError(f"{path} has no rows")
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.study.results",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="where the folders with rows are")
+    options = parser.parse_args(arguments)
+    try:
+        for path in write_results(options.folder, options.folder):
+            print(path)
+    except InputError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,257 @@
+"""Paired statistics of a few seeds.
+
+Runs of two encodings with the same seed share the images they train on, their order and
+augmentation, and the weights of the model at the start, so what the seed draws counts for neither.
+With five seeds no interval is exact: the bootstrap's is too narrow, Student's rests on normality;
+both are given.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from training.figure_style import BLUE, ORANGE, figure_settings, in_lines, new_figure
+from training.markdown import markdown_table
+from wefpe_core.errors import InputError
+
+Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
+
+_RESAMPLES = 10_000
+_COVERAGE = 0.95
+FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
+_FEWEST_TO_RESAMPLE = 5  # of three the bootstrap's interval is from the least to the largest
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0.0 or self.high < 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One arm: its accuracy and its difference from the reference over the seeds both have."""
+
+    label: str
+    seeds: tuple[int, ...]
+    mean: float
+    deviation: float | None  # of the sample; None for one seed
+    difference: float | None  # None for the reference itself
+    bootstrap: Interval | None
+    student: Interval | None
+
+
+def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
+    """Every arm in the order given, against the reference."""
+    if reference not in accuracies:
+        raise InputError(f"the reference {reference!r} is not among {', '.join(accuracies)}")
+    base = accuracies[reference]
+    summaries = []
+    for label, found in accuracies.items():
+        values = np.array(list(found.values()))
+        shared = [seed for seed in found if seed in base]
+        differences = np.array([found[seed] - base[seed] for seed in shared])
+        is_compared = label != reference and len(shared) > 0
+        pairs = len(shared) if is_compared else 0
+        summaries.append(
+            Summary(
+                label,
+                tuple(found),
+                mean=float(values.mean()) if len(values) else float("nan"),
+                deviation=float(values.std(ddof=1)) if len(values) > 1 else None,
+                difference=float(differences.mean()) if is_compared else None,
+                bootstrap=bootstrap_interval(differences) if pairs >= _FEWEST_TO_RESAMPLE else None,
+                student=student_interval(differences) if pairs >= FEWEST else None,
+            )
+        )
+    return summaries
+
+
+def bootstrap_interval(differences: Sequence[float] | np.ndarray) -> Interval:
+    """Percentile interval of the mean, 10,000 resamples, always the same ones."""
+    values = np.asarray(differences, dtype=float)
+    draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
+    tail = 50.0 * (1.0 - _COVERAGE)
+    low, high = np.percentile(values[draws].mean(axis=1), [tail, 100.0 - tail])
+    return Interval(float(low), float(high))
+
+
+def student_interval(differences: Sequence[float] | np.ndarray) -> Interval:
+    """The mean plus and minus Student's quantile times its standard error."""
+    from scipy.stats import t
+
+    values = np.asarray(differences, dtype=float)
+    half = t.ppf(0.5 + _COVERAGE / 2.0, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return Interval(float(values.mean() - half), float(values.mean() + half))
+
+
+# A comparison as CSV (a row for each run) and as a table (a row for each encoding).
+
+RUNS = "runs.csv"  # the rows of a comparison, in its folder
+COLUMNS = (
+    "encoding",
+    "seed",
+    "test_accuracy",
+    "validation_accuracy",
+    "selected_epoch",
+    "epochs",
+    "parameters",
+    "training_seconds",
+    "config_hash",
+    "commit",
+    "torch",
+    "processor",
+    "threads",
+)
+
+
+def runs_csv(results: Iterable[Mapping[str, Any]]) -> str:
+    """One line for each finished run, from its result."""
+    return rows_csv(map(_row_of_result, results))
+
+
+def _row_of_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    where = result.get("circumstances", {})
+    known = {name: where[name] for name in ("commit", "processor", "threads") if name in where}
+    return {**result, **known, "torch": where.get("versions", {}).get("torch", "")}
+
+
+def rows_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as a file has them."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def rows_of_csv(text: str) -> list[dict[str, str]]:
+    """The rows of a file, every number as it was written."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def accuracies_of_csv(text: str, column: str = "test_accuracy") -> dict[str, dict[int, float]]:
+    """Label -> seed -> accuracy, from what `runs_csv` wrote."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows_of_csv(text):
+        found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row[column])
+    return found
+
+
+def points(value: float | None, signed: bool = False) -> str:
+    """An accuracy in per cent, or a difference in percentage points."""
+    if value is None:
+        return ""
+    return f"{100.0 * value:+.2f}" if signed else f"{100.0 * value:.2f}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f"[{points(interval.low, signed=True)}, {points(interval.high, signed=True)}]"
+
+
+def starred(row: Summary) -> str:
+    """The difference from the reference; an asterisk where Student's interval leaves out 0."""
+    sure = row.student is not None and row.student.excludes_zero
+    return points(row.difference, signed=True) + (" *" if sure else "")
+
+
+def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
+    """The table of a page."""
+    headings = ["encoding", "seeds", "test accuracy %", "deviation", "difference"]
+    headings += ["bootstrap 95 %", "Student 95 %"]
+    rows = (
+        (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
+        for row in summaries
+    )
+    legend = _legend(f"`{reference}`", summaries)
+    if any(row.bootstrap is not None for row in summaries):
+        legend += " The bootstrap's is too narrow for so few."
+    return f"{markdown_table(headings, rows)}\n\n{legend}\n"
+
+
+def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
+    """The table of a terminal: narrower, and it breaks labels rather than cutting them."""
+    caption = escape(_legend(reference, summaries))
+    table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
+    table.add_column("encoding", overflow="fold")
+    for heading in ("seeds", "test %", "deviation", "difference", "Student 95 %"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in summaries:
+        table.add_row(*map(escape, (row.label, *_numbers(row), interval_text(row.student))))
+    return table
+
+
+def _numbers(row: Summary) -> tuple[str, ...]:
+    return str(len(row.seeds)), points(row.mean), points(row.deviation), starred(row)
+
+
+def _legend(reference: str, summaries: Sequence[Summary]) -> str:
+    text = (
+        f"Differences from {reference} are paired by seed, over the seeds both have, in percentage "
+        "points; * where Student's interval leaves out 0."
+    )
+    return text + too_few_seeds(summaries)
+
+
+def too_few_seeds(summaries: Iterable[Summary]) -> str:
+    """A sentence for legends where an interval is missing."""
+    if any(row.difference is not None and row.student is None for row in summaries):
+        return f" There is no interval of fewer than {FEWEST} seeds."
+    return ""
+
+
+# A comparison as a picture: every seed, the mean, and the paired differences.
+
+_LONGEST = 46  # characters of a name on one line
+
+
+def draw_comparison(
+    path: Path, summaries: Sequence[Summary], accuracies: Accuracies, reference: str
+) -> None:
+    """Left: test accuracy of every run. Right: differences with their Student intervals.
+
+    A difference of too few seeds for an interval is hollow.
+    """
+    with figure_settings():
+        _figure(summaries, accuracies, reference).savefig(path, dpi=130)
+
+
+def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str) -> Any:
+    rows = range(len(summaries))
+    figure = new_figure(8.0, 1.1 + 0.36 * len(summaries))
+    left, right = figure.subplots(1, 2, sharey=True)
+    for y, summary in zip(rows, summaries, strict=True):
+        values = [100.0 * value for value in accuracies[summary.label].values()]
+        left.plot(values, [y] * len(values), "o", color=BLUE, alpha=0.45, markersize=5)
+        left.plot(100.0 * summary.mean, y, "|", color=BLUE, markersize=16, markeredgewidth=2)
+        if summary.difference is not None:
+            face = "white" if summary.student is None else ORANGE
+            mark = {"color": ORANGE, "markerfacecolor": face, "markersize": 5, "zorder": 3}
+            right.plot(100.0 * summary.difference, y, "D", **mark)
+        if summary.student is not None:
+            ends = [100.0 * summary.student.low, 100.0 * summary.student.high]
+            right.plot(ends, [y, y], color=ORANGE)
+    left.set_yticks(rows, [in_lines(summary.label, _LONGEST) for summary in summaries])
+    left.set_ylim(len(summaries) - 0.4, -0.6)  # the first on top, and room for its marks
+    left.set(title="test accuracy %, each seed and the mean")
+    right.axvline(0.0, color="0.4", linewidth=1)
+    right.set(title=f"minus {in_lines(reference, _LONGEST)},\npaired, 95 % (Student)")
+    for panel in (left, right):
+        panel.grid(axis="x")
+    return figure

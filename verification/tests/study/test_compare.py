@@ -1,0 +1,287 @@
+"""The comparison of encodings: arms, seeds, paired statistics, tables, and a sweep that goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+pytest.importorskip("accelerate")
+
+from training.commands import compare as compare_command
+from training.config import change_config, load_config
+from training.config.encoding_rules import build_position_encoding
+from training.errors import RunError
+from training.randomness import parse_seeds
+from training.study import results
+from training.study import sweep as sweep_module
+from training.study.compare import Sweep, control_arms, parse_arm, parse_arms
+from training.study.statistics import (
+    accuracies_of_csv,
+    bootstrap_interval,
+    runs_csv,
+    student_interval,
+    summarise,
+    summary_markdown,
+    summary_table,
+)
+from verification.tests.training_runs import TINY
+from wefpe_core.errors import InputError
+
+
+def test_an_arm_is_an_encoding_with_options():
+    arm = parse_arm("weierstrass:fidelity=authors,alpha_u=0.3")
+    config = change_config(load_config("cifar100_cpu"), arm.overrides)
+    assert config.position_encoding.name == "weierstrass"
+    assert config.position_encoding.options == {"fidelity": "authors", "alpha_u": 0.3}
+
+
+def test_options_of_the_config_stay_with_its_encoding():
+    base = load_config("digits", ["position_encoding.options.alpha_u=0.3"])
+    same = change_config(base, parse_arm("weierstrass:g3=0.2").overrides)
+    assert same.position_encoding.options == {"projection": "mlp", "alpha_u": 0.3, "g3": 0.2}
+    config = change_config(base, parse_arm("learned:scale_match=0.5").overrides)
+    assert config.position_encoding.options == {}
+    assert config.position_encoding.scale_match == 0.5
+
+
+def test_another_encoding_starts_from_its_defaults():
+    base = load_config("digits", ["position_encoding.name=learned"])
+    base = change_config(base, ["position_encoding.scale_match=0.8"])
+    config = change_config(base, parse_arm("sincos2d").overrides)
+    assert config.position_encoding.scale_match is None
+    fixed = ["position_encoding.options.learnable=false", "position_encoding.backend=numpy"]
+    config = change_config(load_config("digits", fixed), parse_arm("learned").overrides)
+    assert config.position_encoding.backend == "torch"
+
+
+def test_an_interrupted_comparison_begins_no_further_run(tmp_path, monkeypatch):
+    begun = []
+
+    def train(planned, jobs):
+        begun.append(planned.title)
+        time.sleep(0.2)
+        return "failed"
+
+    class Interrupted:
+        def print(self, text, **options):
+            if "seed" in text:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_module, "_train_apart", train)
+    sweep = Sweep(load_config("digits"), parse_arms(["none", "learned", "fope"]), (0,), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.train(jobs=1, console=Interrupted())
+    assert "fope, seed 0" not in begun
+    assert begun[0] == "none, seed 0"
+
+
+def test_an_arm_says_what_becomes_of_pretrained_positions():
+    base = load_config("vtab_svhn_cpu", ["model.checkpoint=a/b.safetensors"])
+    assert base.model.positions == "hybrid"
+    config = change_config(base, parse_arm("learned:positions=resample").overrides)
+    assert (config.position_encoding.name, config.model.positions) == ("learned", "resample")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("lerned", "lerned"), ("learned:x", "option=value"), ("learned:=3", "=3")]
+)
+def test_a_wrong_arm_is_named(text, said):
+    with pytest.raises(InputError, match=said):
+        parse_arm(text)
+
+
+def test_an_arm_counts_once():
+    with pytest.raises(InputError, match="twice"):
+        parse_arms(["learned", "none", "learned"])
+
+
+def test_the_controls_have_the_scale_and_the_parameters_of_the_encoding():
+    base = load_config("digits")
+    encodings = [
+        build_position_encoding(change_config(base, arm.overrides))
+        for arm in (parse_arm("weierstrass"), *control_arms(base))
+    ]
+    tables = [e.additive(e.size.grid).detach() for e in encodings]
+    scales = [float(table.square().mean().sqrt()) for table in tables]
+    np.testing.assert_allclose(scales[1:3], scales[0], rtol=0.01)
+    names = [{n: p.shape for n, p in e.named_parameters()} for e in (encodings[0], encodings[3])]
+    lattice = {"lattice_parameter.alpha_learn"}  # plain coordinates have none
+    assert names[0].keys() - names[1].keys() <= lattice
+    assert names[1].items() <= names[0].items()
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("0,1,2", (0, 1, 2)), ("0-3", (0, 1, 2, 3)), ("5, 7-8", (5, 7, 8))]
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+def test_a_range_of_seeds_goes_upwards():
+    with pytest.raises(InputError, match="upwards, got '4-0'"):
+        parse_seeds("1,4-0")
+
+
+def test_a_comparison_is_not_put_into_the_folder_of_a_run(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(RunError, match="single run"):
+        Sweep(load_config("digits"), parse_arms(["none"]), (0,), tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,1", "0-2,2", "1-", "-1"])
+def test_wrong_seeds(text):
+    with pytest.raises(InputError, match="seed"):
+        parse_seeds(text)
+
+
+# --- Statistics ----------------------------------------------------------------------------
+
+DIFFERENCES = np.array([0.012, 0.004, 0.019, -0.003, 0.008])
+
+
+def test_the_student_interval_is_scipys():
+    want = stats.ttest_1samp(DIFFERENCES, 0.0).confidence_interval(0.95)
+    got = student_interval(DIFFERENCES)
+    np.testing.assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
+
+
+def test_the_bootstrap_interval_is_scipys_to_its_noise():
+    want = stats.bootstrap(
+        (DIFFERENCES,), np.mean, method="percentile", n_resamples=200_000, rng=1
+    ).confidence_interval
+    got = bootstrap_interval(DIFFERENCES)
+    np.testing.assert_allclose([got.low, got.high], [want.low, want.high], atol=3e-4)
+
+
+def test_differences_are_paired_by_seed():
+    # The seeds differ far more than the encodings; only pairing sees the difference.
+    base = {0: 0.30, 1: 0.50, 2: 0.70, 3: 0.60, 4: 0.40}
+    other = {4: 0.411, 3: 0.612, 2: 0.711, 1: 0.509, 0: 0.310, 9: 0.05}
+    first, second = summarise({"base": base, "other": other}, "base")
+    assert first.difference is None
+    assert second.difference == pytest.approx(np.mean([0.011, 0.012, 0.011, 0.009, 0.010]))
+    assert second.student.excludes_zero
+    assert second.bootstrap.low > 0.008
+    assert second.seeds == (4, 3, 2, 1, 0, 9)
+    assert "+1.06 *" in summary_markdown([first, second], "base")
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3, 4, 5])
+def test_too_few_seeds_have_no_interval(seeds):
+    accuracies = {"base": dict.fromkeys(range(seeds), 0.5), "other": dict.fromkeys(range(9), 0.6)}
+    base, other = summarise(accuracies, "base")
+    assert other.difference == pytest.approx(0.1)
+    assert (other.student is not None) == (seeds >= 3)
+    assert (other.bootstrap is not None) == (seeds >= 5)
+    assert ("fewer than 3 seeds" in summary_markdown([base, other], "base")) == (seeds < 3)
+
+
+def test_an_unknown_reference_is_named():
+    with pytest.raises(InputError, match="nobody"):
+        summarise({"a": {0: 0.5}}, "nobody")
+
+
+# --- A sweep -------------------------------------------------------------------------------
+
+SMALL = [*TINY, "training.epochs=1", "data.train_images=64", "checkpoint.every_steps=0"]
+
+
+def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    words = ["digits", *SMALL, "-e", "learned", "-e", "none", "--folder", str(folder)]
+    assert compare_command.main([*words, "--seeds", "0"]) == 0
+    finished = folder / "learned-seed0" / "result.json"
+    before = finished.stat().st_mtime_ns
+    # As a crash of the second run would leave it.
+    (folder / "none-seed0" / "result.json").unlink()
+    assert compare_command.main([*words, "--seeds", "0,1", "--jobs", "2"]) == 0
+    assert finished.stat().st_mtime_ns == before
+    with (folder / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["encoding"], row["seed"]) for row in rows] == [
+        ("learned", "0"),
+        ("none", "0"),
+        ("learned", "1"),
+        ("none", "1"),
+    ]
+    accuracy = json.loads(finished.read_text())["test_accuracy"]
+    assert float(rows[0]["test_accuracy"]) == accuracy
+    assert "`none` | 2 |" in (folder / "comparison.md").read_text()
+    assert (folder / "comparison.png").stat().st_size > 5000
+
+    capsys.readouterr()
+    changed = [*words, "optimizer.learning_rate=0.01", "--table-only"]
+    assert compare_command.main(changed) == 2
+    assert "another config" in capsys.readouterr().err
+
+
+def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
+    words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
+    assert compare_command.main(words) == 2
+    assert "alfa" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_sweep_without_the_reference_has_no_table(tmp_path):
+    sweep = Sweep(load_config("digits"), parse_arms(["none"]), (0,), tmp_path)
+    with pytest.raises(RunError, match="none"):
+        sweep.write_tables()
+
+
+# --- Tables from rows ------------------------------------------------------------------------
+
+ROW = {"epochs": 6, "config_hash": "x", "circumstances": {"commit": "c0ffee", "threads": 1}}
+
+
+def rows_of(accuracies):
+    return [
+        ROW | {"encoding": label, "seed": seed, "test_accuracy": value}
+        for label, found in accuracies.items()
+        for seed, value in found.items()
+    ]
+
+
+def test_rows_survive_the_way_through_a_file():
+    given = {"learned": {0: 0.381, 1: 0.379}, "weierstrass:alpha_u=1,g3=0.1": {0: 0.4}}
+    text = runs_csv(rows_of(given))
+    assert "c0ffee" in text
+    assert accuracies_of_csv(text) == given
+
+
+def test_published_tables_come_from_the_rows_alone(tmp_path, capsys):
+    given = {"learned": {0: 0.30, 1: 0.40}, "none": {0: 0.25, 1: 0.35}}
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "runs.csv").write_text(runs_csv(rows_of(given)))
+    assert results.main([str(tmp_path)]) == 0
+    table = (tmp_path / "scratch.md").read_text()
+    assert table == summary_markdown(summarise(given, "learned"), "learned")
+    assert "| `none` | 2 | 30.00 |" in table
+    assert "-5.00" in table
+    assert (tmp_path / "scratch.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_long_names_leave_room_in_a_narrow_terminal():
+    long = "weierstrass:function=powers,features=2"
+    console = Console(width=80)
+    with console.capture() as shown:
+        accuracies = {long: {0: 0.3, 1: 0.4, 2: 0.5}, "none": {0: 0.2, 1: 0.1, 2: 0.3}}
+        console.print(summary_table(summarise(accuracies, long), long))
+    rows = [row.split() for row in shown.get().splitlines()]
+    assert ["none", "3", "20.00", "10.00", "-20.00", "[-44.84,", "+4.84]"] in rows
+    assert long in shown.get().replace("\n", "")
+
+
+def test_rows_that_cannot_be_read_are_named(tmp_path, capsys):
+    assert results.main([str(tmp_path)]) == 2
+    assert "no folder with runs.csv" in capsys.readouterr().err
+    (tmp_path / "a").mkdir()
+    for text, said in (("", "no rows"), ("encoding,seed\nx,1\n", "test_accuracy")):
+        (tmp_path / "a" / "runs.csv").write_text(text)
+        assert results.main([str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
