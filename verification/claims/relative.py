@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.study.relative_recovery import (
+from training.study.relative_measures import (
     bilinear_fit,
     ordered_pairs,
     safe_difference,

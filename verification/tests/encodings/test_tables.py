@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from training.encodings import precision
+from training.encodings import encoding as precision
 from verification.tests.encoding_cases import CEILINGS, NAMES, answers, error_in_eps, small
 
 GRID = (5, 8)

@@ -11,7 +11,7 @@ pytest.importorskip("PIL", reason="the training extra is not installed")
 from PIL import Image
 
 from training.data import DataError, DataNotFoundError, FileSource, MemorySource, subset
-from training.data import files as files_module
+from training.data import folders as files_module
 from training.data.folders import open_class_folders, open_vtab
 from training.data.generated import digits, draw_shapes, shapes
 from verification.tests.data_archives import write_class_folders, write_image, write_vtab

@@ -19,15 +19,13 @@ from training.figure_style import curve_style, new_figure
 from training.study.analysis import Analysis, write_analysis
 from training.study.encoding_choice import Subject, read_grid, read_subjects
 from training.study.gallery import gallery_html
-from training.study.relative_recovery import (
+from training.study.relative_measures import (
     bilinear_fit,
-    leading_components,
     ordered_pairs,
-    recovery,
-    relative_analysis,
     safe_difference,
     textbook_difference,
 )
+from training.study.relative_recovery import leading_components, recovery, relative_analysis
 from training.study.surface import landscape, read_lattice, surface_analysis
 from wefpe_core import InputError, Lattice, LatticeError, get_backend
 

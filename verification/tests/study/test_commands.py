@@ -11,7 +11,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("matplotlib")
 
 from training.commands.analyse import app, decay_subjects, main
-from training.study import everything
+from training.study import gallery as everything
 from training.study.decay_table import decay_markdown, decay_rows
 from training.study.encoding_choice import GRID, Subject, read_place
 from wefpe_core import InputError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.study import decay_statistics as statistics
+from training.study import decay_measures as statistics
 from training.study.decay_measures import (
     PROTOCOLS,
     SCRIPT_BINS,
