@@ -53,7 +53,7 @@ for name in ("weierstrass", "sincos2d", "learned"):
     means = measures.mean_by_distance(similarity, pairs)
     all_pairs, ranks = measures.pearson(distance, each), measures.spearman(distance, each)
     by_distance = measures.pearson(pairs.distances, means)
-    print(f"{name:>12}: all pairs {all_pairs:+.2f}, means per distance {by_distance:+.2f}, ", end="")
-    print(f"ranks {ranks:+.2f}")
+    print(f"{name:>12}: all pairs {all_pairs:+.2f}, means per distance {by_distance:+.2f}", end="")
+    print(f", ranks {ranks:+.2f}")
 
 # %% Means per distance hide how much pairs differ: `wefpe analyse decay` shows both, with nulls.
