@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-
-from training.commands.running import run_command
 
 RUNS = Path("runs")
 
@@ -60,11 +57,3 @@ def train(
     target = folder or RUNS / f"{Path(config).stem}-seed{experiment.seed}"
     run(experiment, target, resume=resume)
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(train, "train", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -21,9 +18,8 @@ _MEANT_FOR = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="wefpe backends", description=__doc__)
-    parser.parse_args(arguments)
+def backends() -> None:
+    """List the backends, what each is for, and whether it works here."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("backend", "what it is for", "here"):
         table.add_column(heading)
@@ -35,4 +31,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             state = str(error)
         table.add_row(name, _MEANT_FOR.get(name, "from an entry point"), escape(state))
     Console().print(table)
-    return 0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from training.encodings import available_encodings, describe_encoding
-from training.encodings.registry import EncodingDescription
-from wefpe_core.errors import did_you_mean
+from wefpe_core.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from training.encodings.registry import EncodingDescription
 
 
 def overview(descriptions: Sequence[EncodingDescription]) -> Table:
@@ -48,39 +50,41 @@ def details(known: EncodingDescription) -> list[str | Table]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="wefpe encodings", description=__doc__)
-    add = parser.add_argument
-    add("name", nargs="*", help="show this one with its options (default: all)")
-    add("--draw", type=Path, metavar="FOLDER", help="write a picture of each there, as NAME.png")
-    add("--resolution", action="store_true", help="measure what another grid does to the tables")
-    options = parser.parse_args(arguments)
-    wanted, names = options.name, available_encodings()
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        end = did_you_mean(unknown[0], names) or f"; there are {', '.join(names)}"
-        print(f"wefpe encodings: no {unknown[0]!r}{end}", file=sys.stderr)
-        return 2
+def encodings(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Show these with all their options; all in short if none is given."),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write a picture of each there, as NAME.png."),
+    ] = None,
+    resolution: Annotated[
+        bool, typer.Option("--resolution", help="Measure what another grid does to the tables.")
+    ] = False,
+) -> None:
+    """List the positional encodings, or show some with formula, options and parameters."""
+    from training.encodings import available_encodings, describe_encoding
+
+    known = available_encodings()
+    for name in names or ():
+        if name not in known:
+            end = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            raise InputError(f"there is no encoding {name!r}{end}")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    if options.draw:
+    if draw:
         from training.study.draw_encodings import draw_encodings
 
-        for path in draw_encodings(options.draw, wanted):
+        for path in draw_encodings(draw, names or []):
             print(path)
-        return 0
-    if options.resolution:
+    elif resolution:
         from training.study.resolution_tables import resolution_table
 
         console.print(resolution_table())
-        return 0
-    if not wanted:
-        console.print(overview([describe_encoding(name) for name in names]))
+    elif names:
+        for name in names:
+            for part in details(describe_encoding(name)):
+                console.print(part)
+    else:
+        console.print(overview([describe_encoding(name) for name in known]))
         console.print("wefpe encodings NAME shows formula, options and parameters.")
-    for name in wanted:
-        for part in details(describe_encoding(name)):
-            console.print(part)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
