@@ -14,6 +14,7 @@ from wefpe_core.errors import BackendUnavailableError as BackendUnavailableError
 from wefpe_core.errors import InputError as InputError
 from wefpe_core.errors import InputTypeError as InputTypeError
 from wefpe_core.errors import LatticeError as LatticeError
+from wefpe_core.errors import MissingDependencyError as MissingDependencyError
 from wefpe_core.errors import PrecisionError as PrecisionError
 from wefpe_core.errors import UnknownBackendError as UnknownBackendError
 from wefpe_core.errors import WefpeError as WefpeError
