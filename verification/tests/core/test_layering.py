@@ -8,10 +8,13 @@ import importlib
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from textwrap import dedent
+from typing import get_args
 
 import pytest
 
@@ -243,6 +246,24 @@ def test_a_missing_library_names_what_to_install(without, name, install):
     assert f"pip install '{install}'" in str(caught.value)
 
 
+def test_the_rows_of_the_registry_agree_with_the_extras_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for row in registry.backend_descriptions():
+        if row.location.startswith("backends."):
+            wanted = project["dependencies"]
+            if row.extra:
+                wanted = project["optional-dependencies"][row.extra]
+            assert any(re.match(rf"{row.package}\b", text) for text in wanted), row
+
+
+def test_a_backend_can_be_described_without_its_library(without):
+    without("flint")
+    descriptions = {row.name: row for row in registry.backend_descriptions()}
+    assert "flint" not in wefpe_core.available_backends()
+    assert "balls" in descriptions["flint"].purpose
+    assert set(get_args(registry.NumericBackendName)) < set(descriptions)
+
+
 def test_an_unknown_option_is_refused():
     with pytest.raises(wefpe_core.InputError, match="'numpy'"):
         wefpe_core.get_backend("numpy", colour="red")
@@ -318,7 +339,10 @@ def test_a_third_party_backend_is_served(third_party):
         """
         import sys
         from wefpe_core import Lattice, available_backends, get_backend
+        from wefpe_core.registry import backend_descriptions
         assert "everywhere" in available_backends()
+        described = {row.name: row for row in backend_descriptions()}["everywhere"]
+        assert (described.package, described.purpose) == ("everywhere", "from an entry point")
         assert "everywhere" not in sys.modules
         assert get_backend("everywhere", value=7).wp(0.1, Lattice(1, 1j)) == 7
         assert get_backend("everywhere", value=7) is get_backend("everywhere", value=7)
