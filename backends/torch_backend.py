@@ -39,7 +39,7 @@ from wefpe_core.lattice_constants import lattice_constants
 KernelFunction = Callable[[TorchOps, Pair, SeriesConstants, Precision], Any]
 
 
-class TorchBackend(AbstractBackend):
+class TorchBackend(AbstractBackend[Tensor]):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
 
     Parameters
@@ -63,35 +63,35 @@ class TorchBackend(AbstractBackend):
             raise InputError(f"compile must be True or False, got {compile!r}")
         self._compile = compile
 
-    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
         wp, wp_prime = self._evaluate(kernel.wp_and_prime, z, lattice)
         return wp, wp_prime
 
-    def zeta(self, z: Any, lattice: Lattice) -> Any:
+    def zeta(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.zeta, z, lattice)[0]
 
-    def sigma(self, z: Any, lattice: Lattice) -> Any:
+    def sigma(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.sigma, z, lattice)[0]
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(algebra.inverse_wp, w, lattice)[0]
 
-    def green(self, z: Any, lattice: Lattice) -> Any:
+    def green(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.green, z, lattice)[0]
 
-    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+    def invariants(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.invariants(lattice)
         return _host_tensors(_known_values(lattice).invariants)
 
-    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+    def roots(self, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.roots(lattice)
         return _host_tensors(_known_values(lattice).roots)
 
-    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+    def quasi_periods(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.quasi_periods(lattice)
@@ -102,7 +102,9 @@ class TorchBackend(AbstractBackend):
             return torch_modular.invert_invariants(g2, g3)
         return Lattice.from_invariants(g2, g3)
 
-    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
+    def lattice_sum(
+        self, z: Any, lattice: Lattice, m_max: int, n_max: int
+    ) -> tuple[Tensor, Tensor]:
         m_max, n_max = check_truncation(m_max, n_max)
         check_lattice(lattice)
         x = as_pair(z)
@@ -116,7 +118,7 @@ class TorchBackend(AbstractBackend):
         wp, wp_prime = (as_complex(value) for value in sums)
         return wp, wp_prime
 
-    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
         pairs = [as_pair(value) for value in (p1, dp1, p2, dp2)]
         dtype = wider(*(pair.re.dtype for pair in pairs))
         device = pairs[0].re.device

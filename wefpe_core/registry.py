@@ -11,7 +11,7 @@ import importlib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from wefpe_core.backend import AbstractBackend
 from wefpe_core.errors import (
@@ -21,6 +21,10 @@ from wefpe_core.errors import (
     did_you_mean,
     missing_dependency,
 )
+
+if TYPE_CHECKING:  # never imported: an editor reads from here what the values of a backend are
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 ENTRY_POINT_GROUP = "wefpe.backends"
 
@@ -108,7 +112,13 @@ def _is_installed(row: BackendDescription) -> bool:
     return row.library is None or find_spec(row.library) is not None
 
 
-def get_backend(name: str, **options: Any) -> AbstractBackend:
+@overload
+def get_backend(name: Literal["numpy"], **options: Any) -> AbstractBackend[NDArray[Any]]: ...
+@overload
+def get_backend(name: Literal["torch"], **options: Any) -> AbstractBackend[Tensor]: ...
+@overload
+def get_backend(name: str, **options: Any) -> AbstractBackend[Any]: ...
+def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
     """Return the backend called `name`, built with `options` (the same object each time).
 
     Parameters
@@ -146,7 +156,7 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
 
 
 @cache
-def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend:
+def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend[Any]:
     backend_class = _load_builtin(name) if name in _BUILTIN else _third_party()[name].load()
     try:
         backend = backend_class(**{key: value for key, _, value in options})

@@ -35,7 +35,10 @@ def modules_of(package: str) -> list[str]:
 
 
 def imports(source: str, *, lazy: bool = True) -> set[str]:
-    """Top-level packages imported by `source`; without `lazy`, those of the module body only."""
+    """Top-level packages imported by `source`; without `lazy`, those of the module body only.
+
+    A library that only type checkers import does not count; our own packages do.
+    """
     found = set()
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:
@@ -44,6 +47,10 @@ def imports(source: str, *, lazy: bool = True) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(str(node.module).partition(".")[0])
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            found |= imports("\n".join(map(ast.unparse, node.body))) & set(PACKAGES)
+            nodes += node.orelse
+            continue
         if lazy or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             nodes += ast.iter_child_nodes(node)
     return found
@@ -86,6 +93,9 @@ def test_dependence_runs_one_way(module):
     [
         ("wefpe_core.lattice", "import math, numpy", {"numpy"}),
         ("wefpe_core.lattice", "def f():\n    from backends.kernel import x", {"backends"}),
+        ("wefpe_core.registry", "if TYPE_CHECKING:\n    from torch import Tensor", set()),
+        ("wefpe_core.registry", "if TYPE_CHECKING:\n    import backends", {"backends"}),
+        ("wefpe_core.registry", "if TYPE_CHECKING: pass\nelse:\n    import torch", {"torch"}),
         ("backends.kernel", "import numpy as np", {"numpy"}),
         ("backends.kernel", "if True:\n    import numpy", {"numpy"}),
         ("backends.torch_backend", "import torch\ndef f():\n    import numpy, mpmath", {"mpmath"}),
