@@ -39,7 +39,7 @@ _COMPLEX_INFINITY = acb(arb.pos_inf(), arb.nan())
 _NAN = acb(arb.nan(), arb.nan())
 
 
-class FlintBackend(AbstractBackend):
+class FlintBackend(AbstractBackend[Any]):
     r"""Weierstrass functions as balls with at least `digits` certified decimal digits.
 
     Parameters

@@ -51,7 +51,7 @@ _NOISE_BITS = 6
 _BITS_TO_SPARE = 8  # of the guard bits: points in and around the cell need no more
 
 
-class MpmathBackend(AbstractBackend):
+class MpmathBackend(AbstractBackend[Any]):
     """Weierstrass functions to `dps` decimal digits, as mpmath numbers.
 
     Parameters

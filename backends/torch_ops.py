@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -174,3 +175,10 @@ def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pai
 
 def as_complex(value: Pair) -> Tensor:
     return torch.complex(*torch.broadcast_tensors(value.re, value.im))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, torch computes in the dtypes of the tensors, whatever autocast says."""
+    if not torch.amp.autocast_mode.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wefpe_core.errors import BackendUnavailableError
+from wefpe_core.errors import import_optional
 
 # Okabe and Ito's colours, in the order curves take them.
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
@@ -77,10 +77,4 @@ def in_lines(label: str, longest: int) -> str:
 
 
 def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise BackendUnavailableError(
-            "drawing needs matplotlib, which is not installed: pip install 'wefpe[report]'"
-        ) from None
-    return matplotlib
+    return import_optional("matplotlib", purpose="drawing", extra="report")

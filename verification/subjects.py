@@ -22,7 +22,7 @@ class Subject:
     """A backend as the report sees it."""
 
     label: str  # for example "numpy" or "torch cpu"
-    backend: AbstractBackend
+    backend: AbstractBackend[Any]
     to_backend: Callable[[npt.NDArray[Any]], Any]
     # What a lattice of numbers becomes before it is handed to the backend.
     to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice

@@ -7,15 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wefpe_core import available_backends, get_backend
+from wefpe_core import get_backend
 from wefpe_core.errors import WefpeError
-
-_MEANT_FOR = {
-    "mpmath": "ground truth: any number of digits, each value computed at two precisions",
-    "numpy": "arrays, complex64 and complex128",
-    "torch": "tensors on CPU and GPU, derivatives of any order, compilation",
-    "flint": "certified balls: values with a proven radius",
-}
+from wefpe_core.registry import backend_descriptions
 
 
 def backends() -> None:
@@ -23,11 +17,11 @@ def backends() -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("backend", "what it is for", "here"):
         table.add_column(heading)
-    for name in dict.fromkeys((*_MEANT_FOR, *available_backends())):
+    for row in backend_descriptions():
         try:
-            get_backend(name)
+            get_backend(row.name)
             state = "works"
         except WefpeError as error:
             state = str(error)
-        table.add_row(name, _MEANT_FOR.get(name, "from an entry point"), escape(state))
+        table.add_row(row.name, row.purpose, escape(state))
     Console().print(table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from verification.claims.paper_listing import (
@@ -16,7 +18,7 @@ from wefpe_core import AbstractBackend, Lattice, get_backend
 DIGITS = 40
 
 
-def reference() -> AbstractBackend:
+def reference() -> AbstractBackend[Any]:
     """The ground truth at forty digits."""
     return get_backend("mpmath", dps=DIGITS)
 
