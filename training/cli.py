@@ -20,6 +20,7 @@ from wefpe_core.errors import WefpeError, did_you_mean
 
 INTERRUPTED = 130  # the exit code that typer gives to Ctrl-C
 USER_ERROR = 2
+_PACKAGES = ("wefpe_core", "backends", "training", "verification")
 
 
 class Command(NamedTuple):
@@ -122,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(words or ["--help"], prog_name="wefpe", standalone_mode=False)
     except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _PACKAGES:
+            raise
         extra = "pip install 'wefpe[training,report]' brings all that commands need"
         errors.print(f"{program}: {error.name} is not installed; {extra}")
         return USER_ERROR

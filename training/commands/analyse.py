@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from training.commands.running import run_app
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -374,11 +373,3 @@ def decay_subjects() -> list[str]:
     readings = [f"weierstrass:fidelity={name}" for name in ("authors", "paper")]
     names = [name for name in available_encodings() if name not in ("none", "combined")]
     return ["weierstrass", *readings, *(name for name in names if name != "weierstrass")]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_app(app, "analyse", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -200,7 +200,7 @@ def _train_apart(planned: Planned, jobs: int) -> str | None:
     path = planned.folder.path
     config = path.parent / "configs" / f"{path.name}.toml"
     write_whole(config, dump_toml(planned.experiment))
-    command = [sys.executable, "-m", "training.commands.train", str(config)]
+    command = [sys.executable, "-m", "training.cli", "train", str(config)]
     command += ["--folder", str(path), "--resume"]
     if jobs > 1 and not planned.experiment.training.threads:
         command.append("training.threads=1")  # or they would get in each other's way

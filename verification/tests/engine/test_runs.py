@@ -17,8 +17,7 @@ pytest.importorskip("accelerate")
 
 from accelerate import Accelerator
 
-from training.commands import evaluate as evaluate_command
-from training.commands import train as train_command
+from training.cli import main
 from training.config import dump_toml, load_config
 from training.data import open_data
 from training.data import splits as splits_module
@@ -263,7 +262,7 @@ def test_what_cannot_be_trained_is_one_line_and_code_2(tmp_path, capsys, argumen
     folder = tmp_path / "run"
     if torch.cuda.is_available() and said == "GPU":
         pytest.skip("this machine has a GPU, where fp16 works")
-    assert train_command.main([*arguments, "--folder", str(folder)]) == 2
+    assert main(["train", *arguments, "--folder", str(folder)]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
@@ -271,30 +270,30 @@ def test_what_cannot_be_trained_is_one_line_and_code_2(tmp_path, capsys, argumen
 
 
 def test_the_configs_are_listed(capsys):
-    assert train_command.main(["--list"]) == 0
+    assert main(["train", "--list"]) == 0
     assert "digits" in capsys.readouterr().out
 
 
 def test_the_effective_config_shown_can_be_saved(capsys):
     name = "a/long/" * 20
     words = ["digits", "data.name=folder", "data.image_size=32", f"data.path={name}"]
-    assert train_command.main([*words, "--show"]) == 0
+    assert main(["train", *words, "--show"]) == 0
     assert tomllib.loads(capsys.readouterr().out)["data"]["path"] == name
 
 
 def test_the_effective_config_is_shown(capsys):
-    assert train_command.main(["digits", "training.epochs=7", "--show"]) == 0
+    assert main(["train", "digits", "training.epochs=7", "--show"]) == 0
     assert "epochs = 7" in capsys.readouterr().out
 
 
 def test_evaluate_says_what_is_missing(tmp_path, capsys):
-    assert evaluate_command.main([str(tmp_path)]) == 2
+    assert main(["evaluate", str(tmp_path)]) == 2
     assert "config.toml" in capsys.readouterr().err
 
 
 def test_evaluate_takes_squares_and_rectangles(finished, capsys):
     for typed, written in (("12", 12), ("8x12", [8, 12])):
-        assert evaluate_command.main([str(finished), "--image-size", typed]) == 0
+        assert main(["evaluate", str(finished), "--image-size", typed]) == 0
         row = json.loads((finished / "evaluations.jsonl").read_text().splitlines()[-1])
         assert (row["image_size"], row["split"], row["images"]) == (written, "validation", 64)
         assert f"{row['accuracy']:.2%}" in capsys.readouterr().out
@@ -303,7 +302,7 @@ def test_evaluate_takes_squares_and_rectangles(finished, capsys):
 def test_evaluate_refuses_sizes_that_do_not_fit(finished, capsys):
     before = (finished / "evaluations.jsonl").read_text()
     for typed, found in (("9", "9 x 9 pixels.*patches of 2"), ("8by12", "HEIGHTxWIDTH")):
-        assert evaluate_command.main([str(finished), "--image-size", typed]) == 2
+        assert main(["evaluate", str(finished), "--image-size", typed]) == 2
         assert re.search(found, capsys.readouterr().err)
     assert (finished / "evaluations.jsonl").read_text() == before
 
@@ -320,6 +319,6 @@ def test_images_made_smaller_are_normalised_as_in_training(finished):
 
 
 def test_evaluate_prints_the_accuracy(finished, capsys):
-    assert evaluate_command.main([str(finished), "--split", "test"]) == 0
+    assert main(["evaluate", str(finished), "--split", "test"]) == 0
     accuracy = json.loads((finished / "result.json").read_text())["test_accuracy"]
     assert f"{accuracy:.2%}" in capsys.readouterr().out

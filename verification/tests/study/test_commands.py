@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("accelerate")
 pytest.importorskip("matplotlib")
 
-from training.commands.analyse import app, decay_subjects, main
+from training.cli import main
+from training.commands.analyse import app, decay_subjects
 from training.study import gallery as everything
 from training.study.decay_table import decay_markdown, decay_rows
 from training.study.encoding_choice import GRID, Subject, read_place
@@ -27,7 +28,7 @@ def gallery(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(everything, "SHORT_RUN", (*everything.SHORT_RUN[2:], *SMALL))
         words = ["all", "-e", "weierstrass", "-e", "learned", "--grid", "3x4", "--seeds", "0,1"]
-        assert main([*words, "--output", str(folder)]) == 0
+        assert main(["analyse", *words, "--output", str(folder)]) == 0
     return folder
 
 
@@ -69,7 +70,7 @@ def test_the_runs_of_the_gallery_serve_the_other_commands(
         ["rollout", run, "--test-images", "1"],
         ["all", "--run", run, "-e", "weierstrass", "--grid", "2x3", "--seeds", "0"],
     ):
-        assert main([*words, "-o", str(tmp_path / words[0])]) == 0, words
+        assert main(["analyse", *words, "-o", str(tmp_path / words[0])]) == 0, words
     assert (tmp_path / "all" / "index.html").exists()
     assert not (tmp_path / "all" / "runs").exists()
 
@@ -115,7 +116,7 @@ def test_mistakes_are_one_line_and_write_nothing(
     words: list[str], message: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(["analyse", *words]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said
     assert len(said.splitlines()) == 1
@@ -127,7 +128,7 @@ def test_an_output_that_exists_is_refused_before_any_work(
     name: str, tmp_path: Path, capsys
 ) -> None:
     needs = [str(tmp_path)] if name in ("rollout", "resolution", "curves", "lattice") else []
-    assert main([name, *needs, "-o", str(tmp_path)]) == 2
+    assert main(["analyse", name, *needs, "-o", str(tmp_path)]) == 2
     assert "exists" in capsys.readouterr().err
 
 
@@ -138,7 +139,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
     monkeypatch.setattr(everything, "structure_analysis", broken)
     monkeypatch.setattr(everything, "short_experiments", lambda subjects: [])
     words = ["all", "-e", "learned", "--grid", "2x2", "-o", str(tmp_path / "out")]
-    assert main(words) == 2
+    assert main(["analyse", *words]) == 2
     assert "broken on purpose" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

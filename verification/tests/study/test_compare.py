@@ -13,7 +13,7 @@ from scipy import stats
 
 pytest.importorskip("accelerate")
 
-from training.commands import compare as compare_command
+from training.cli import main
 from training.config import change_config, load_config
 from training.config.encoding_rules import build_position_encoding
 from training.errors import RunError
@@ -195,12 +195,12 @@ SMALL = [*TINY, "training.epochs=1", "data.train_images=64", "checkpoint.every_s
 def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = ["digits", *SMALL, "-e", "learned", "-e", "none", "--folder", str(folder)]
-    assert compare_command.main([*words, "--seeds", "0"]) == 0
+    assert main(["compare", *words, "--seeds", "0"]) == 0
     finished = folder / "learned-seed0" / "result.json"
     before = finished.stat().st_mtime_ns
     # As a crash of the second run would leave it.
     (folder / "none-seed0" / "result.json").unlink()
-    assert compare_command.main([*words, "--seeds", "0,1", "--jobs", "2"]) == 0
+    assert main(["compare", *words, "--seeds", "0,1", "--jobs", "2"]) == 0
     assert finished.stat().st_mtime_ns == before
     with (folder / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -217,13 +217,13 @@ def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, caps
 
     capsys.readouterr()
     changed = [*words, "optimizer.learning_rate=0.01", "--table-only"]
-    assert compare_command.main(changed) == 2
+    assert main(["compare", *changed]) == 2
     assert "another config" in capsys.readouterr().err
 
 
 def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
     words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
-    assert compare_command.main(words) == 2
+    assert main(["compare", *words]) == 2
     assert "alfa" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 

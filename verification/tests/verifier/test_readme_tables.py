@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from training import cli
 from verification import claims, readme
 from verification.functions import FUNCTIONS
 
@@ -73,57 +72,3 @@ def test_the_readme_shows_generated_tables_of_all_it_promises() -> None:
     assert "0 failures" in block
     findings = text.partition("<!-- claims -->")[2].partition("<!-- end of claims -->")[0]
     assert f"Of {len(claims.CLAIMS)} findings" in findings
-
-
-def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for name in cli.COMMANDS:
-        assert name in text
-        try:
-            code: object = cli.main([name, "--help"])
-        except SystemExit as exit_:
-            code = exit_.code
-        assert code == 0
-        assert "usage:" in capsys.readouterr().out.lower()
-    assert cli.main([]) == 2
-    capsys.readouterr()
-    assert cli.main(["prove"]) == 2
-    streams = capsys.readouterr()
-    assert "'prove'" in streams.err
-    assert "verify" in streams.err
-
-
-def test_a_command_without_its_libraries_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "train", cli.Command("no_such_library.train", ""))
-    assert cli.main(["train", "digits"]) == 2
-    message = capsys.readouterr().err
-    assert "no_such_library" in message
-    assert "wefpe[training" in message
-
-
-def test_backends_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["backends"]) == 0
-    text = capsys.readouterr().out
-    for name in ("mpmath", "numpy", "torch", "flint"):
-        assert name in text
-
-
-def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="the torch extra is not installed")
-    from training.encodings import available_encodings, describe_encoding
-
-    assert cli.main(["encodings"]) == 0
-    text = capsys.readouterr().out
-    for name in available_encodings():
-        assert name in text
-    assert cli.main(["encodings", "weierstrass"]) == 0
-    text = capsys.readouterr().out
-    for item in describe_encoding("weierstrass").options:
-        assert item.name in text
-    assert cli.main(["encodings", "rotor"]) == 2
-    error = capsys.readouterr().err
-    assert "'rotor'" in error
-    assert "rope_axial" in error
