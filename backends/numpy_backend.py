@@ -49,7 +49,6 @@ class NumpyOps:
     sqrt = staticmethod(np.sqrt)
     hypot = staticmethod(np.hypot)
     rint = staticmethod(np.rint)
-    isfinite = staticmethod(np.isfinite)
     isinf = staticmethod(np.isinf)
 
     def __init__(self, dtype: np.dtype[Any]) -> None:

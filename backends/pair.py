@@ -36,7 +36,6 @@ class ArrayOps(Protocol):
     def power_of_two(self, x: Any) -> Any:
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
-    def isfinite(self, x: Any) -> Any: ...
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:
         """The value of `x`, without its derivatives."""

@@ -49,7 +49,6 @@ class TorchOps:
     sqrt = staticmethod(torch.sqrt)
     hypot = staticmethod(torch.hypot)
     rint = staticmethod(torch.round)
-    isfinite = staticmethod(torch.isfinite)
     isinf = staticmethod(torch.isinf)
 
     def __init__(self, dtype: torch.dtype) -> None:

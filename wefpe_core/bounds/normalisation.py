@@ -1,8 +1,8 @@
-r"""What every bound shares: the normalised point, outward rounding, power sums.
+r"""The way to the periods 1 and tau and back, for every bound, rounded outwards.
 
 A bound is computed for periods 1 and tau and scaled back by :math:`|2\omega_1|^{-2}` for wp
-and :math:`|2\omega_1|^{-3}` for wp'. Here are the two conversions, the checks of the
-arguments, and the series :math:`\sum k^j x^k` that all bounds are made of.
+and :math:`|2\omega_1|^{-3}` for wp'. Here are the two conversions and the checks of the
+arguments.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def normalise(z: complex, omega1: complex, omega3: complex) -> NormalisedPoint:
 
 def original_units(wp: float, wp_prime: float, point: NormalisedPoint) -> TruncationBound:
     """Round both normalised bounds outwards and scale them by powers of the period."""
-    return TruncationBound(_outward(wp, point, degree=2), _outward(wp_prime, point, degree=3))
+    return TruncationBound(_rounded_up(wp, point, degree=2), _rounded_up(wp_prime, point, degree=3))
 
 
-def _outward(value: float, point: NormalisedPoint, *, degree: int) -> float:
+def _rounded_up(value: float, point: NormalisedPoint, *, degree: int) -> float:
     if not value < math.inf:  # NaN included: no bound is known
         return math.inf
     value = value * (1 + _RELATIVE_SLACK) + _ABSOLUTE_SLACK
@@ -113,43 +113,6 @@ def checked_count(name: str, value: int, *, minimum: int) -> int:
             f"{name} must be an integer, at least {minimum} and below 2**31, got {value!r}"
         )
     return count
-
-
-def paired_tail(z_abs: float, *, radius: float, order: int, tail_sum: float) -> tuple[float, float]:
-    r"""Bounds for the even part of wp, and the odd part of wp', that far points contribute.
-
-    Symmetric sets of w contribute :math:`\sum_k (2k+1) z^{2k} w^{-2k-2}` each to wp. From
-    ``2k+1 = order`` on, with ``|w| >= radius`` and ``tail_sum`` at least
-    :math:`\sum|w|^{-order-1}`, the sums in :math:`x=(|z|/radius)^2` are elementary; all their
-    terms are positive here, so nothing cancels.
-    """
-    theta = z_abs / radius
-    if not theta < 1:
-        return math.inf, math.inf
-    x = theta * theta
-    d = (1 - theta) * (1 + theta)
-    # sum_j (2j+s) x^j  and  sum_j (2j+s)(2j+s-1) x^j
-    even = order / d + 2 * x / d**2
-    odd = order * (order - 1) / d + (4 * order - 2) * x / d**2 + 4 * x * (1 + x) / d**3
-    return (
-        z_abs ** (order - 1) * even * tail_sum,
-        z_abs ** (order - 2) * odd * tail_sum,
-    )
-
-
-def power_sum_tail(power: int, log_x: float, after: int) -> float:
-    r""":math:`\sum_{k>after} k^{power} x^k` for :math:`x=e^{log\_x}` and power 0 to 3.
-
-    Infinite where the series diverges. Written as positive terms in :math:`1-x`.
-    """
-    if not log_x < 0:
-        return math.inf
-    n = after + 1
-    x, d = math.exp(log_x), -math.expm1(log_x)
-    # Each entry is sum_j j^i x^j over j >= 0, the Eulerian closed form.
-    sums = (1 / d, x / d**2, x * (1 + x) / d**3, x * (1 + 4 * x + x * x) / d**4)
-    total = sum(math.comb(power, i) * float(n) ** (power - i) * sums[i] for i in range(power + 1))
-    return math.exp(n * log_x) * total
 
 
 def _is_finite(value: complex) -> bool:
