@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from flint import acb, arb, ctx, fmpq, fmpz
 
 from backends import flint_balls as balls
+from backends.elementwise import map_elements, map_pairs
 from backends.exact_reduction import (
     LatticeBox,
     ReducedFrame,
@@ -25,7 +26,6 @@ from backends.exact_reduction import (
     is_infinite,
     reduced_frame,
 )
-from backends.shapes import map_elements, map_pairs
 from wefpe_core._exact import GaussianRational
 from wefpe_core.backend import AbstractBackend, check_truncation
 from wefpe_core.errors import InputError, PrecisionError
@@ -51,8 +51,8 @@ class FlintBackend(AbstractBackend[Any]):
 
     Notes
     -----
-    Arguments are numbers of any kind, taken as exact, in scalars, nested lists or arrays; or
-    balls, which give balls as wide as these make them.
+    Arguments are numbers of any kind, taken as exact, in scalars, nested lists or arrays. They
+    may be balls, and results are then as wide as these make them.
 
     At a lattice point wp, its derivative and zeta are an ``acb`` that is not finite, with real
     part ``inf`` and imaginary part NaN. NaN or infinite z gives NaN in both parts.

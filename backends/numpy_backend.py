@@ -76,7 +76,7 @@ class NumpyOps:
         return value
 
     def within(self, x: Any, limit: float) -> Any:
-        # Almost always nothing is out of range: look first, select only then.
+        # Almost always nothing is out of range: look first, and select only if something is.
         inside = np.abs(x) <= limit
         return x if inside.all() else self.where(inside, x, np.nan)
 
@@ -188,8 +188,8 @@ def _working_dtype(array: npt.NDArray[Any]) -> np.dtype[Any]:
 
 
 def _flat(array: npt.NDArray[Any]) -> Any:
-    """The elements in order, to be sliced: a view, or what copies no more than the slice."""
-    # reshape would copy all of an array whose memory is in another order.
+    """The elements in order, to be sliced: a view, or one that copies no more than the slice."""
+    # reshape would copy the whole of an array whose memory is in another order.
     return array.reshape(-1) if array.ndim < 2 or array.flags.c_contiguous else array.flat
 
 

@@ -31,7 +31,7 @@ class ArrayOps(Protocol):
 
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
     def where_needed(self, condition: Any, x: Any, y: Any) -> Any:
-        """`where`, if values that nobody selects can do harm (to derivatives); or just `x`."""
+        """`where` in a library whose derivatives unselected values can spoil, else just `x`."""
 
     def power_of_two(self, x: Any) -> Any:
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
@@ -133,7 +133,7 @@ class Pair:
 
 
 def _is_zero(part: Any) -> bool:
-    """Whether a part of a constant is nothing to compute with, as in lattices with real periods."""
+    """Whether a part of a constant is exactly 0.0, as on lattices with real periods."""
     return isinstance(part, float) and part == 0.0
 
 

@@ -44,7 +44,7 @@ class TorchBackend(AbstractBackend[Tensor]):
     Parameters
     ----------
     compile
-        Compile each function with ``torch.compile``. Worth it from some ten thousand points
+        Compile each function with ``torch.compile``. It pays from some ten thousand points
         on; the first call of each function takes seconds.
 
     Notes

@@ -45,8 +45,8 @@ class AbstractBackend(ABC, Generic[Array_co]):
     def zeta(self, z: Any, lattice: Lattice) -> Array_co:
         r""":math:`\zeta(z)`: odd, :math:`\zeta' = -\wp`, grows by 2 eta_k per period (23.2.11).
 
-        Far away those multiples may cancel. On a lattice of numbers the sum keeps its digits. The
-        quasi-periods of a lattice of tensors have a rounding error each, and the sum has them all.
+        Far from 0 the multiples of eta1 and eta3 may cancel. On a lattice of numbers the sum keeps
+        its digits. On a lattice of tensors the rounding errors of both quasi-periods remain in it.
         """
 
     @abstractmethod
@@ -90,11 +90,11 @@ class AbstractBackend(ABC, Generic[Array_co]):
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
         """Lattice with these invariants, in the backend's own precision.
 
-        Which basis it has depends on the backend and the kind of number. Numbers: omega1
-        positive and Re tau 0 or 1/2 if both are real, else the reduced basis, as in
-        `Lattice.from_invariants`. Torch tensors: always the reduced basis up to rounding, in
-        complex tensors, which for real invariants need not contain a real half-period.
-        A discriminant of zero is a `LatticeError`; of tensors, which are not inspected, NaN.
+        Numbers give the basis of `Lattice.from_invariants`: if both are real, omega1 is positive
+        and Re tau is 0 or 1/2; otherwise the basis is reduced. Torch tensors always give complex
+        tensors with the reduced basis up to rounding, which need not contain a real half-period
+        even if the invariants are real. A discriminant of zero raises `LatticeError`; tensors are
+        not inspected, and their half-periods become NaN.
         """
 
     @abstractmethod
@@ -106,7 +106,7 @@ class AbstractBackend(ABC, Generic[Array_co]):
         .. math:: \frac1{z^2} + \sum_{\omega\ne0}\Bigl[\frac1{(z-\omega)^2}-\frac1{\omega^2}\Bigr],
                   \qquad -2\sum_\omega \frac1{(z-\omega)^3}, \qquad \omega = 2m\omega_1+2n\omega_3.
 
-        No reduction, no clamps: the sum as it is written, for comparison.
+        The sum is taken as it is written, without reduction or clamps, for comparison.
         `wefpe_core.bounds` says how far it is from the functions.
         """
 
@@ -130,7 +130,7 @@ def check_truncation(m_max: int, n_max: int) -> tuple[int, int]:
 
 
 def check_lattice(lattice: object) -> None:
-    """Refuse anything but a `Lattice` where one belongs."""
+    """Raise `InputError` for anything but a `Lattice`."""
     if not isinstance(lattice, Lattice):
         raise InputError(
             f"expected a Lattice, got {lattice!r}; for half-periods write Lattice(omega1, omega3)"

@@ -132,12 +132,12 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
     UnknownBackendError
         No backend has that name; the message lists those that exist.
     BackendUnavailableError
-        Its library is not installed; the message names the extra that brings it.
+        Its library is not installed; the message names the extra that installs it.
     InputError
-        The backend does not take one of `options`, or it cannot be told from others (a list).
+        The backend does not take one of `options`, or an option cannot be hashed (a list).
     """
     if not isinstance(name, str):
-        raise InputError(f"a backend is asked for by its name, a string, not {name!r}")
+        raise InputError(f"the name of a backend must be a string, got {name!r}")
     if name not in _BUILTIN and name not in _third_party():
         available = available_backends()
         missing = [known for known in _BUILTIN if known not in available]
@@ -150,8 +150,10 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
         try:
             hash(value)
         except TypeError as error:
-            raise InputError(f"{key}={value!r} is no option of a backend: {error}") from error
-    # With their types: 1 equals True, but is not the same option.
+            raise InputError(
+                f"{key}={value!r} cannot be an option of a backend: {error}"
+            ) from error
+    # The key contains the types: 1 equals True, but it is another option.
     return _build(name, tuple(sorted((key, type(value), value) for key, value in options.items())))
 
 

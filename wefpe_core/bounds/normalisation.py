@@ -25,8 +25,8 @@ _RADIUS_SLACK = 2.0**-43
 # exp is off by less than 2^-40; about a hundred further operations add less than 2^-46.
 _RELATIVE_SLACK = 2.0**-36
 
-# A quantity lost to underflow was below 2^-1074 and meets later factors below 2^140 (counts
-# are below 2^31); this is what it could have contributed.
+# A quantity lost to underflow was below 2^-1074 and is later multiplied by less than 2^140
+# (counts are below 2^31); this is what it could have contributed.
 _ABSOLUTE_SLACK = 2.0**-900
 
 _COUNT_LIMIT = 2**31

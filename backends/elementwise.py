@@ -1,6 +1,6 @@
 """Functions of one number applied to scalars, nested sequences and NumPy arrays.
 
-For the backends whose numbers no array can hold natively. A scalar gives a scalar, a list or
+They serve the backends whose numbers no array holds natively. A scalar gives a scalar, a list or
 tuple gives a list nested the same way, an array gives an object array of the same shape.
 """
 
@@ -37,7 +37,7 @@ def flatten(*arguments: Any) -> tuple[list[tuple[Any, ...]], Assemble]:
 
 
 def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Apply a function of numbers to `arguments`, element by element; see `flatten`."""
+    """Apply a function of numbers to `arguments`, element by element, as `flatten` pairs them."""
     elements, assemble = flatten(*arguments)
     return assemble([function(*values) for values in elements])
 
@@ -50,7 +50,7 @@ def map_pairs(function: Callable[..., Sequence[Any]], *arguments: Any) -> tuple[
 
 
 def _is_array(value: Any) -> bool:
-    # Asked through sys.modules: an array exists only if someone has imported NumPy.
+    # Looked up in sys.modules: an array exists only if someone has imported NumPy.
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
