@@ -22,6 +22,7 @@ from backends.elementwise import map_elements, map_pairs
 from backends.exact_reduction import (
     LatticeBox,
     ReducedFrame,
+    exact_half_periods,
     exact_number,
     is_infinite,
     reduced_frame,
@@ -186,11 +187,9 @@ class FlintBackend(AbstractBackend[Any]):
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""
         frame = reduced_frame(lattice)
-        w1, w3 = lattice.exact
-        w2 = GaussianRational(w1.re + w3.re, w1.im + w3.im)  # -omega2: wp is even
         e1, e2, e3 = (
             self._wp_and_prime_at(balls.Argument(frame.reduce(omega)), frame, lattice)[0]
-            for omega in (w1, w2, w3)
+            for omega in exact_half_periods(lattice)
         )
         return e1, e2, e3
 

@@ -21,6 +21,7 @@ from backends.exact_reduction import (
     LatticeBox,
     ReducedFrame,
     ReducedPoint,
+    exact_half_periods,
     exact_number,
     is_infinite,
     reduced_frame,
@@ -39,7 +40,6 @@ from backends.mpmath_rows import (
     wp_and_prime_rows,
     zeta_rows,
 )
-from wefpe_core._exact import GaussianRational
 from wefpe_core.backend import AbstractBackend, check_truncation
 from wefpe_core.errors import LatticeError
 from wefpe_core.lattice import Lattice
@@ -213,10 +213,9 @@ class MpmathBackend(AbstractBackend[Any]):
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""
         frame = reduced_frame(lattice)
-        w1, w3 = lattice.exact
-        w2 = GaussianRational(w1.re + w3.re, w1.im + w3.im)  # -omega2: wp is even
         e1, e2, e3 = (
-            self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0] for omega in (w1, w2, w3)
+            self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0]
+            for omega in exact_half_periods(lattice)
         )
         return e1, e2, e3
 

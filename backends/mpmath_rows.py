@@ -29,7 +29,7 @@ from typing import Any
 import mpmath
 from mpmath import libmp
 
-from backends.exact_reduction import ReducedFrame, ReducedPoint
+from backends.exact_reduction import ReducedFrame, ReducedPoint, exact_half_periods
 from wefpe_core._exact import GaussianRational
 
 # Rounding errors of some forty additions, in bits, with room.
@@ -295,7 +295,6 @@ def invariants_series(table: RowTable) -> tuple[Any, Any]:
 @lru_cache(maxsize=512)
 def half_period_values(table: RowTable) -> list[tuple[ReducedPoint, Any]]:
     r"""The half-periods of the reduced basis, each with its value of :math:`\wp`."""
-    w1, w3 = table.frame.reduced_lattice.exact
-    halves = (w1, w3, GaussianRational(w1.re + w3.re, w1.im + w3.im))
-    points = [table.frame.reduce(half) for half in halves]
+    w1, w2, w3 = exact_half_periods(table.frame.reduced_lattice)
+    points = [table.frame.reduce(half) for half in (w1, w3, w2)]
     return [(point, wp_and_prime_rows(table, point)[0]) for point in points]

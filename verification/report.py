@@ -17,6 +17,7 @@ from verification.page import markdown_table
 from verification.second_opinion import Agreement
 from verification.subjects import Skip
 from wefpe_core import Lattice
+from wefpe_core.registry import backend_descriptions
 
 YARDSTICK = (
     "|got - want| / (|f| + |z_r f'| + p^-k) in eps of the dtype, with z_r the exact argument "
@@ -26,7 +27,7 @@ HEADINGS = (
     *("backend", "dtype", "value", "region", "points", "p99.9", "largest", "baseline", "ceiling"),
     *("worst in", "verdict"),
 )
-_PACKAGES = ("wefpe", "numpy", "mpmath", "torch", "python-flint")
+_PACKAGES = ("wefpe", *(row.package for row in backend_descriptions() if row.package))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ class LatticeError(WefpeError, ValueError):
     """The numbers given do not describe a lattice."""
 
 
+class ImmutableError(WefpeError, AttributeError):
+    """An attribute of a value that never changes was to be set or deleted."""
+
+
 class InputError(WefpeError, ValueError):
     """A value or option is of the right kind but outside its domain."""
 

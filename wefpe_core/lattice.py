@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from wefpe_core._exact import GaussianRational, IntegerMatrix, cross, exact_complex, gauss_reduce
-from wefpe_core.errors import LatticeError
+from wefpe_core.errors import ImmutableError, LatticeError
 
 
 class Lattice:
@@ -60,10 +60,10 @@ class Lattice:
         object.__setattr__(self, "_exact", exact)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Lattice is immutable: cannot set {name!r}")
+        raise ImmutableError(f"a Lattice is immutable: cannot set {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Lattice is immutable: cannot delete {name!r}")
+        raise ImmutableError(f"a Lattice is immutable: cannot delete {name!r}")
 
     @classmethod
     def _from_exact(
