@@ -23,7 +23,7 @@ from wefpe_core.bounds.lattice_sum import paired_sum_bound as paired_sum_bound
 from wefpe_core.bounds.lattice_sum import signed_sum_bound as signed_sum_bound
 from wefpe_core.bounds.lattice_sum import unpaired_sum_bound as unpaired_sum_bound
 from wefpe_core.bounds.laurent import laurent_bound as laurent_bound
-from wefpe_core.bounds.normalisation import TruncationBound as TruncationBound
+from wefpe_core.bounds.normalised_lattice import TruncationBound as TruncationBound
 from wefpe_core.bounds.q_series import QSeriesTerms as QSeriesTerms
 from wefpe_core.bounds.q_series import q_series_bound as q_series_bound
 from wefpe_core.bounds.q_series import q_series_terms_needed as q_series_terms_needed

@@ -10,7 +10,7 @@ import cmath
 import math
 from functools import lru_cache
 
-from wefpe_core.bounds.normalisation import NormalisedPoint
+from wefpe_core.bounds.normalised_lattice import NormalisedPoint
 from wefpe_core.modular import invariants_of, theta_fourth_powers
 
 # Theta constants to q^25 leave out q^30 < 1e-35.

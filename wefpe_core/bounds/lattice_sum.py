@@ -22,7 +22,7 @@ from wefpe_core.bounds.far_points import (
     disk_tail_sum,
     paired_tail,
 )
-from wefpe_core.bounds.normalisation import (
+from wefpe_core.bounds.normalised_lattice import (
     NormalisedPoint,
     TruncationBound,
     checked_count,

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 from wefpe_core.bounds.far_points import paired_tail
-from wefpe_core.bounds.normalisation import (
+from wefpe_core.bounds.normalised_lattice import (
     TruncationBound,
     checked_count,
     normalise,

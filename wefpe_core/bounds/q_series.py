@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from wefpe_core.bounds.normalisation import (
+from wefpe_core.bounds.normalised_lattice import (
     NormalisedPoint,
     TruncationBound,
     checked_count,

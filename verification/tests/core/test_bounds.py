@@ -20,7 +20,7 @@ from mpmath import mp
 
 from wefpe_core import bounds
 from wefpe_core.bounds.far_points import box_tail_sum, disk_tail_sum, paired_tail
-from wefpe_core.bounds.normalisation import normalise
+from wefpe_core.bounds.normalised_lattice import normalise
 from wefpe_core.bounds.q_series import power_sum_tail
 from wefpe_core.errors import InputError, LatticeError
 
