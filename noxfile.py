@@ -5,6 +5,7 @@ project and the dependency group of the same name.
 """
 
 import shutil
+from pathlib import Path
 
 import nox
 
@@ -48,6 +49,26 @@ def tests(session: nox.Session) -> None:
     """Run the test suite; arguments after -- go to pytest."""
     install_project(session, "test")
     session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
+
+
+@nox.session(default=False)
+def coverage(session: nox.Session) -> None:
+    """Run the tests and show which lines and branches they reach; build/coverage has the pages."""
+    install_project(session, "test", "coverage")
+    reports = ("--cov", "--cov-report=term", "--cov-report=html")
+    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *reports, *session.posargs)
+
+
+@nox.session(default=False, venv_backend="uv")
+def minimums(session: nox.Session) -> None:
+    """Run the tests on the lowest versions that pyproject.toml allows; needs uv.
+
+    Warnings are no errors here: old libraries warn about each other.
+    """
+    requirements = nox.project.dependency_groups(PYPROJECT, "test")
+    lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow")
+    session.install(*lowest, "-e", ".[training,flint,report]", *requirements)
+    session.run("pytest", "-n", "auto", "--dist", "loadgroup", "-W", "default", *session.posargs)
 
 
 @nox.session
@@ -133,9 +154,39 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Check the links of the Markdown files and run the examples and tables they show."""
+    install_project(session, "test")
+    session.run("python", "docs/check_links.py")
+    session.run("pytest", "-k", "readme or tour or docs", *session.posargs)
+
+
+@nox.session(default=False)
+def dist(session: nox.Session) -> None:
+    """Build the sdist and the wheel into dist and check them; an argument is the version to be."""
+    version = PYPROJECT["project"]["version"]
+    if session.posargs and session.posargs != [version]:
+        session.error(f"pyproject.toml has the version {version}, not {session.posargs[0]}")
+    session.install("build", "twine")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *(str(file) for file in Path("dist").iterdir()))
+
+
+@nox.session(default=False)
+def hooks(session: nox.Session) -> None:
+    """Run every hook of .pre-commit-config.yaml on every file."""
+    session.install("pre-commit>=4")
+    session.run("pre-commit", "run", "--all-files", "--show-diff-on-failure", *session.posargs)
+
+
+@nox.session(default=False)
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
-    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    (ruff,) = nox.project.dependency_groups(PYPROJECT, "lint")
+    if f'"{ruff}"' not in Path(".pre-commit-config.yaml").read_text(encoding="utf-8"):
+        session.error(f".pre-commit-config.yaml does not have the {ruff} of pyproject.toml")
+    session.install(ruff)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
 
