@@ -1,17 +1,24 @@
-"""What is asked of a backend: at which arguments, how it is called, and who knows the answer."""
+"""What is asked of a backend: at which arguments, how it is called, and who knows the answer.
+
+`FUNCTIONS` is the only list of the functions. The rows of the report, the names in README.md, the
+functions that are compiled or evaluated in single precision, and those that the checks of the
+mutants evaluate are all taken from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from verification import cases, gradients, oracle
-from verification.subjects import Subject
 from wefpe_core import Lattice, get_backend
+
+if TYPE_CHECKING:
+    from verification.subjects import Subject
 
 Array = npt.NDArray[Any]
 # One row of arguments per point: most functions have one argument, addition has four.
@@ -33,6 +40,11 @@ class Function:
     share: float  # of the points that wp gets
     # The same for a lattice of tensors, if its errors are measured otherwise.
     reference_of_tensors: Callable[..., tuple[oracle.Answer, ...]] | None = None
+    maps_arrays: bool = False  # of one precision to arrays of the same; not so the constants
+    # For each value +1 if it is even in z, -1 if it is odd; empty if z is not the argument.
+    parity: tuple[int, ...] = ()
+    # What README.md calls the values; one without a name has rows in the report only.
+    symbols: Mapping[str, str] = field(default_factory=dict)
 
     def reference_by(self, contract: str) -> Callable[..., tuple[oracle.Answer, ...]]:
         if contract == "accuracy_of_tensor_lattices" and self.reference_of_tensors is not None:
@@ -80,6 +92,7 @@ def of_points(name: str, *values: str, left_out: tuple[str, ...] = (), **changes
         "regions": tuple(region for region in cases.REGIONS if region not in left_out),
         "arguments": points,
         "share": 0.25,
+        "maps_arrays": True,
     }
     return Function(**(known | changes))
 
@@ -112,20 +125,36 @@ def _gradients(order: int) -> Function:
         regions=("generic", "pole at 0", "half-periods") if order == 1 else ("generic",),
         arguments=points,
         share=0.04,
+        symbols={"wp_z": "∂℘/∂z", "wp_omega1": "∂℘/∂ω₁", "wp_omega3": "∂℘/∂ω₃"}
+        if order == 1
+        else {},
     )
 
 
 FUNCTIONS: dict[str, Function] = {
-    "wp_and_prime": of_points("wp_and_prime", "wp", "wp_prime", share=1.0),
+    "wp_and_prime": of_points(
+        "wp_and_prime",
+        *("wp", "wp_prime"),
+        share=1.0,
+        parity=(1, -1),
+        symbols={"wp": "℘", "wp_prime": "℘′"},
+    ),
     "zeta": of_points(
         "zeta",
         regions=(*cases.REGIONS, "quasi-periods cancel"),
         reference_of_tensors=oracle.zeta_of_tensors,
+        parity=(-1,),
+        symbols={"zeta": "ζ"},
     ),
     # sigma overflows far away, and the inverse does not know how far its solution was.
-    "sigma": of_points("sigma", left_out=("far away",)),
-    "green": of_points("green"),
-    "inverse_wp": of_points("inverse_wp", left_out=("far away",), arguments=values_of_wp),
+    "sigma": of_points("sigma", left_out=("far away",), parity=(-1,), symbols={"sigma": "σ"}),
+    "green": of_points("green", parity=(1,), symbols={"green": "Green function"}),
+    "inverse_wp": of_points(
+        "inverse_wp",
+        left_out=("far away",),
+        arguments=values_of_wp,
+        symbols={"inverse_wp": "℘⁻¹"},
+    ),
     "add": of_points(
         "add",
         *("add wp", "add wp_prime"),
@@ -145,6 +174,17 @@ FUNCTIONS: dict[str, Function] = {
     "quasi_periods": of_the_lattice("quasi_periods", "eta1", "eta3"),
     "gradient": _gradients(order=1),
     "second_gradient": _gradients(order=2),
+}
+ARRAY_FUNCTIONS = tuple(name for name, function in FUNCTIONS.items() if function.maps_arrays)
+# Functions of z: their names, and the parity of each of their values.
+FUNCTIONS_OF_Z = tuple(name for name, function in FUNCTIONS.items() if function.parity)
+PARITY = {
+    value: sign
+    for name in FUNCTIONS_OF_Z
+    for value, sign in zip(FUNCTIONS[name].values, FUNCTIONS[name].parity, strict=True)
+}
+SYMBOLS = {
+    value: symbol for function in FUNCTIONS.values() for value, symbol in function.symbols.items()
 }
 
 

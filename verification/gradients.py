@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpmath
 import numpy.typing as npt
 
 from verification import oracle
 from verification.oracle import SumReference
-from verification.subjects import Subject
 from wefpe_core import Lattice, get_backend
+
+if TYPE_CHECKING:
+    from verification.subjects import Subject
 
 PARAMETERS = ("z", "omega1", "omega3")
 _FUNCTIONS = {1: ("wp", "wp_prime"), 2: ("wp",)}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from verification.functions import ARRAY_FUNCTIONS
 from wefpe_core import AbstractBackend, Lattice, available_backends, get_backend
 
 DTYPES = ("complex128", "complex64")
@@ -105,10 +106,6 @@ def single_precision_subject(device: str) -> Subject:
         functions=ARRAY_FUNCTIONS,
         within=ForbidDoublePrecision,
     )
-
-
-# Methods that map arrays to arrays of the same precision; the rest are constants of a lattice.
-ARRAY_FUNCTIONS = (*("wp_and_prime", "zeta", "sigma", "green", "inverse_wp", "add", "lattice_sum"),)
 
 
 def cuda_is_available() -> bool:

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from training.study.decay_measures import patch_pairs
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.decay import GRID, SIZE
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
+    GRID,
     LISTING,
     PRINTED_HALF_PERIOD,
+    SIZE,
     Array,
     HalfPeriods,
     compressed,
@@ -94,8 +95,8 @@ def constant_off_the_lattice(values: list[Correlation]) -> bool:
 
 def predicted_constant(periods: HalfPeriods) -> tuple[float, float]:
     """|G2*|² - (pi/A)² and G2* itself, which is eta1/omega1 made periodic (for real omega1)."""
-    eta1, _ = exact.reference().quasi_periods(exact.lattice_of(periods))
-    area = exact.cell_area(periods)
+    eta1, _ = ground_truth.reference().quasi_periods(ground_truth.lattice_of(periods))
+    area = ground_truth.cell_area(periods)
     g2_star = float(eta1.real) / periods[0].real - math.pi / area
     return g2_star**2 - (math.pi / area) ** 2, g2_star
 
@@ -104,7 +105,7 @@ RECTANGLE: HalfPeriods = (2.0, 1.0j)
 
 
 def wp_of(periods: HalfPeriods) -> PlaneFunction:
-    return lambda z: exact.wp_and_prime(z, periods)[0]
+    return lambda z: ground_truth.wp_and_prime(z, periods)[0]
 
 
 def autocorrelation_of_wp(
@@ -158,7 +159,7 @@ FeaturesAt = Callable[[Array], Array]
 
 
 def listing_features(z: Array) -> Array:
-    return compressed(features(*exact.wp_and_prime(z, LISTING)), ALPHA_SCALE)
+    return compressed(features(*ground_truth.wp_and_prime(z, LISTING)), ALPHA_SCALE)
 
 
 def cross_terms(

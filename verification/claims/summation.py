@@ -10,9 +10,9 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from verification.claims import exact, paper_listing
+from verification.claims import ground_truth, numpy_listing
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     LISTING,
     PLACEHOLDER,
     PRINTED_HALF_PERIOD,
@@ -58,7 +58,7 @@ def running_sum(z: Array, points: Array) -> Array:
 def _rate(periods: HalfPeriods, *, disk: bool, reach: int = 150) -> float:
     """Slope of log error against log K, over growing squares or disks."""
     z = 2 * (0.31 * periods[0] + 0.17 * periods[1])
-    true, _ = exact.wp_and_prime(np.array([z]), periods)
+    true, _ = ground_truth.wp_and_prime(np.array([z]), periods)
     points = box_points(periods, reach, reach)
     # Up to nine tenths of the reach a disk lies inside the box for both lattices used.
     extent = np.abs(points) / np.abs(points).min() if disk else _shell(points, periods)
@@ -80,7 +80,7 @@ def _shell(points: Array, periods: HalfPeriods) -> Array:
 def order_of_summation(order: Callable[[Array], Array] = by_modulus) -> Finding:
     """F14: the listing's sum in its order and in the order of the loops, and rates in K."""
     z = grid_points(14, LISTING, 1.0)
-    true, _ = exact.wp_and_prime(z, LISTING)
+    true, _ = ground_truth.wp_and_prime(z, LISTING)
     points = box_points(LISTING)
     lexicographic, ordered = running_sum(z, points), running_sum(z, order(points))
     edge = z[-14:]  # the last row of patches, next to two poles that are terms of the series
@@ -149,7 +149,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
     near_bound = float(bound(count, 1 / z**2, terms)[0])
     grid = grid_points(14, LISTING, 1.0)
     grid_error = _rounding_error(grid[-14:], points)
-    clipped = count * MACHINE_EPSILON * paper_listing.TERM_LIMIT
+    clipped = count * MACHINE_EPSILON * numpy_listing.TERM_LIMIT
     figures = {
         "equal terms: error / bound": equal_ratio,
         "equal terms: value": equal,
@@ -158,7 +158,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
         "last row of 14x14: largest error": grid_error,
         "bound with clipped terms": clipped,
         "truncation / rounding on the grid": float(
-            np.abs(exact.wp_and_prime(grid, LISTING)[0] - running_sum(grid, points)).max()
+            np.abs(ground_truth.wp_and_prime(grid, LISTING)[0] - running_sum(grid, points)).max()
             / grid_error
         ),
     }
@@ -194,14 +194,14 @@ def _finite(value: float) -> float:
     return min(float(value), sys.float_info.max)
 
 
-def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
+def clamps(evaluate: Evaluator = numpy_listing.wp_and_prime) -> Finding:
     """F16: what the thresholds of the listing do on grids, at the poles, and far away."""
     figures, clips, feature_error = {}, 0, 0.0
     for alpha in (1.0, 0.5):
         for size in (8, 14, 16, 24):
             z = grid_points(size, LISTING, alpha)
             values = evaluate(z, LISTING)
-            true = exact.wp_and_prime(z, LISTING)
+            true = ground_truth.wp_and_prime(z, LISTING)
             clips += values.term_clips + values.output_clips + values.skipped_terms
             figures[f"error of wp, {size}x{size}, alpha={alpha:g}"] = _distance(values.wp, true[0])
             feature_error = max(
@@ -240,7 +240,7 @@ def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
         "no clip on the paper's grids": clips == 0,
         "features within 1e-4": feature_error < 1e-4,
         "rises towards the pole at 0": bool(np.all(np.diff(towards_0) >= 0)),
-        "large at every pole": figures["|wp| at the pole 2 omega1"] > paper_listing.TERM_LIMIT / 2,
+        "large at every pole": figures["|wp| at the pole 2 omega1"] > numpy_listing.TERM_LIMIT / 2,
         "mirror symmetry kept": abs(corners[0] / corners[1] - 1) < 1e-2,
         "periodic to 1e-3": max(drift.values()) < 1e-3,
     }

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wefpe_core import WefpeError
+
 Array = npt.NDArray[Any]
 HalfPeriods = tuple[complex, complex]
 
@@ -22,6 +24,9 @@ PLACEHOLDER: HalfPeriods = (1.0, 1.0j)
 # The authors' scripts stretch only z by softplus(0.12); as a lattice that is this rectangle.
 PUBLISHED_RECTANGLE: HalfPeriods = (PRINTED_HALF_PERIOD, float(np.log1p(np.exp(0.12))) * 1j)
 
+SIZE, WIDTH = 14, 192  # patches per side and model dimension of ViT-Ti/16 at 224
+GRID = (SIZE, SIZE)
+
 EPSILON = 1e-8  # the listing's `eps`
 NEAR_POLE = 15 * EPSILON
 NEAR_POLE_VALUE = 5e2
@@ -30,8 +35,8 @@ OUTPUT_LIMIT = 1e4
 ALPHA_SCALE = 0.15
 
 
-class RefusedInvariantsError(ValueError):
-    """The listing's assertion on the discriminant."""
+class RefusedInvariantsError(WefpeError, ValueError):
+    """The listing asserts that the discriminant is not near zero, and it is."""
 
 
 def half_periods(g2: float, g3: float) -> HalfPeriods:
@@ -112,3 +117,12 @@ def features(wp: Array, wp_prime: Array) -> Array:
 def compressed(raw: Array, scale: float = ALPHA_SCALE) -> Array:
     """The tanh compression of L224."""
     return np.tanh(scale * raw)
+
+
+def projected(inputs: Array, rng: np.random.Generator) -> Array:
+    """LayerNorm(W f + b) of each patch, with weights drawn as torch's Linear draws them."""
+    limit = inputs.shape[1] ** -0.5
+    values = inputs @ rng.uniform(-limit, limit, (inputs.shape[1], WIDTH))
+    values += rng.uniform(-limit, limit, WIDTH)
+    values -= values.mean(axis=1, keepdims=True)
+    return values / np.sqrt(values.var(axis=1, keepdims=True) + 1e-5)

@@ -13,9 +13,9 @@ from training.study.relative_measures import (
     scaled_error,
     textbook_difference,
 )
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
     LISTING,
     PLACEHOLDER,
@@ -35,7 +35,7 @@ def printed_formula(pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfP
 
 
 def safe_formula(pi: Array, dpi: Array, pj: Array, dpj: Array, periods: HalfPeriods) -> Array:
-    return safe_difference(pi, dpi, pj, dpj, exact.lattice_of(periods))
+    return safe_difference(pi, dpi, pj, dpj, ground_truth.lattice_of(periods))
 
 
 def _pairs(size: int) -> tuple[Array, Array]:
@@ -48,10 +48,10 @@ def relative_errors(
 ) -> tuple[Array, Array]:
     """Scaled error of wp(zj - zi) for all pairs, and which textbook denominators vanish."""
     z = grid_points(size, periods, alpha)
-    p, dp = exact.wp_and_prime(z, periods)
+    p, dp = ground_truth.wp_and_prime(z, periods)
     i, j = _pairs(size)
     got = difference(p[i], dp[i], p[j], dp[j], periods)
-    want, _ = exact.wp_and_prime(z[j] - z[i], periods)
+    want, _ = ground_truth.wp_and_prime(z[j] - z[i], periods)
     error = scaled_error(got, want, p[i], p[j])
     degenerate = np.abs(p[j] - p[i]) <= 1e-10 * (np.abs(p[i]) + np.abs(p[j]))
     return error, degenerate
@@ -60,15 +60,15 @@ def relative_errors(
 def best_bilinear(alpha: float, size: int = 14) -> float:
     """R² of Re wp(zj - zi) by the best bilinear form of the compressed features."""
     z = grid_points(size, LISTING, alpha)
-    f = compressed(features(*exact.wp_and_prime(z, LISTING)), ALPHA_SCALE)
+    f = compressed(features(*ground_truth.wp_and_prime(z, LISTING)), ALPHA_SCALE)
     i, j = ordered_pairs(size * size)
-    target = exact.wp_and_prime(z[j] - z[i], LISTING)[0].real
+    target = ground_truth.wp_and_prime(z[j] - z[i], LISTING)[0].real
     return bilinear_fit(f, (i, j), target)
 
 
 def pairs_lost_to_saturation(periods: HalfPeriods, alpha: float, size: int = 14) -> float:
     """% of pairs with a feature that float32 stores as exactly ±1, so that f is lost."""
-    values = compressed(exact.raw_features(size, periods, alpha)).astype(np.float32)
+    values = compressed(ground_truth.raw_features(size, periods, alpha)).astype(np.float32)
     lost = (np.abs(values) == 1).any(axis=1)
     i, j = _pairs(size)
     return 100 * float((lost[i] | lost[j]).mean())

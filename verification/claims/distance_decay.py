@@ -1,4 +1,4 @@
-"""F23-F25, F28: the distance-decay theorem and the lemmas on map, tanh and mean."""
+"""F23-F25, F28, F37: the distance-decay theorem, its lemmas, and translation invariance."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import numpy as np
 from training.study.decay_measures import (
     explained_by_distance,
     mean_by_distance,
+    pair_values,
     patch_pairs,
     spearman,
 )
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
+    GRID,
     LEMNISCATIC,
     LISTING,
     PLACEHOLDER,
     PUBLISHED_RECTANGLE,
+    SIZE,
     Array,
     HalfPeriods,
+    projected,
 )
 
-SIZE, WIDTH = 14, 192  # patches per side and model dimension of ViT-Ti/16 at 224
-GRID = (SIZE, SIZE)
 LATTICES = {
     "2.622": LISTING,
     "1.854": LEMNISCATIC,
@@ -47,17 +49,12 @@ def encoding_gram(periods: HalfPeriods, alpha: float, scale: float, seed: int | 
     """p_i·p_j of the encoding.
 
     Without a seed it is f_i·f_j, which is the expectation over random projections up to a
-    constant; with a seed, LayerNorm(W f + b) with weights drawn as torch's Linear draws them.
+    constant; with a seed, it is that of `projected`.
     """
-    features = exact.compressed_features(SIZE, periods, alpha, scale)
+    features = ground_truth.compressed_features(SIZE, periods, alpha, scale)
     if seed is None:
         return features @ features.T
-    rng = np.random.default_rng(seed)
-    limit = features.shape[1] ** -0.5
-    weight, bias = rng.uniform(-limit, limit, (4, WIDTH)), rng.uniform(-limit, limit, WIDTH)
-    encoding = features @ weight + bias
-    encoding -= encoding.mean(axis=1, keepdims=True)
-    encoding /= np.sqrt(encoding.var(axis=1, keepdims=True) + 1e-5)
+    encoding = projected(features, np.random.default_rng(seed))
     return encoding @ encoding.T
 
 
@@ -208,7 +205,7 @@ def mean_of_features(
     """F28: the mean of each feature over the grid, before and after tanh."""
     figures, vanishes, shown = {}, [], []
     for name, periods, alpha in cases:
-        raw = exact.raw_features(SIZE, periods, alpha)
+        raw = ground_truth.raw_features(SIZE, periods, alpha)
         mean = raw.mean(axis=0)
         squeezed = np.tanh(ALPHA_SCALE * raw).mean(axis=0)
         for k in range(4):
@@ -219,6 +216,40 @@ def mean_of_features(
         shown.append(f"({', '.join(f'{m:+.3f}' for m in np.round(mean, 3) + 0)}) for {name}")
     evidence = "means of the four features: " + "; ".join(shown)
     return Finding(judge_parts(*vanishes), evidence, figures)
+
+
+# --- F37 ------------------------------------------------------------------------------------
+
+
+def translation_invariance(gram_of: GramOf = encoding_gram) -> Finding:
+    """F37: how much of f_i·f_j depends on the offset j - i alone."""
+    by_offset, by_distance = [], []
+    for periods, alpha, scale in product(LATTICES.values(), ALPHAS, SCALES):
+        gram = gram_of(periods, alpha, scale, None)
+        by_offset.append(_explained_by_offset(gram))
+        by_distance.append(explained_by_distance(gram, patch_pairs(GRID)))
+    figures = {
+        "R² of the offset, smallest": min(by_offset),
+        "R² of the offset, largest": max(by_offset),
+        "R² of the distance, largest": max(by_distance),
+    }
+    evidence = (
+        f"over {len(by_offset)} settings the offset explains R² = {min(by_offset):.3f} to "
+        f"{max(by_offset):.3f} of the inner products, the distance at most {max(by_distance):.3f}; "
+        "a translation-invariant encoding would give 1"
+    )
+    return Finding(Verdict.TRUE if min(by_offset) > 0.999 else Verdict.FALSE, evidence, figures)
+
+
+def _explained_by_offset(gram: Array) -> float:
+    """R² of the inner products of pairs given the signed offset between the patches."""
+    pairs = patch_pairs(GRID)
+    first, second = (np.divmod(patch, SIZE) for patch in (pairs.first, pairs.second))
+    key = (second[0] - first[0]) * (2 * SIZE) + (second[1] - first[1]) + SIZE
+    _, group = np.unique(key, return_inverse=True)
+    values = pair_values(gram, pairs)
+    means = np.bincount(group, values) / np.bincount(group)
+    return float(1 - (values - means[group]).var() / values.var())
 
 
 CLAIMS = (
@@ -253,5 +284,12 @@ CLAIMS = (
         "Exactly so for α = 1 on a square grid and square lattice; not for α = 0.5 or 0.4, nor on "
         "rectangles.",
         mean_of_features,
+    ),
+    Claim(
+        "F37",
+        "L112, L122",
+        "Double periodicity aligns with translational invariance.",
+        "Inner products of the encodings depend on where a pair lies far more than on its offset.",
+        translation_invariance,
     ),
 )

@@ -1,23 +1,25 @@
-"""One run of the verifier as data: what was measured, judged and skipped, and on what machine."""
+"""One run of the verifier: what was measured, judged and skipped; as text, Markdown and JSON."""
 
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any
 
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from verification.functions import FUNCTIONS
-from verification.judge import Verdict
+from verification.judge import JudgedRow
 from verification.laws import LAWS
 from verification.measure import Point
-from verification.page import markdown_table
 from verification.second_opinion import Agreement
 from verification.subjects import Skip
 from wefpe_core import Lattice
-from wefpe_core.registry import backend_descriptions
+from wefpe_core.reporting import markdown_table
 
 YARDSTICK = (
     "|got - want| / (|f| + |z_r f'| + p^-k) in eps of the dtype, with z_r the exact argument "
@@ -27,7 +29,6 @@ HEADINGS = (
     *("backend", "dtype", "value", "region", "points", "p99.9", "largest", "baseline", "ceiling"),
     *("worst in", "verdict"),
 )
-_PACKAGES = ("wefpe", *(row.package for row in backend_descriptions() if row.package))
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class LawResidual:
 
 
 @dataclass(frozen=True)
-class Report:
+class PrecisionReport:
     """Everything the printed, Markdown, JSON and HTML forms are made of."""
 
-    circumstances: Mapping[str, str]
-    verdicts: Sequence[Verdict]
+    setting: Mapping[str, str]  # what a reader has to know to repeat or distrust the figures
+    judged: Sequence[JudgedRow]
     laws: Sequence[LawResidual]
     agreements: Sequence[Agreement]
     loose: Sequence[str]
@@ -59,7 +60,7 @@ class Report:
     @property
     def failures(self) -> list[str]:
         """One line for everything that is wrong; none if the run passes."""
-        found = [describe_failure(v) for v in self.verdicts if not v.passes]
+        found = [describe_failure(v) for v in self.judged if not v.passes]
         found += [
             f"{r.subject}, {r.law}: {r.largest:.3g} eps, above the ceiling of {r.ceiling:g}"
             for r in self.laws
@@ -80,7 +81,7 @@ class Report:
 
     @property
     def count(self) -> int:
-        return len(self.verdicts) + len(self.laws) + len(self.agreements)
+        return len(self.judged) + len(self.laws) + len(self.agreements)
 
     @property
     def summary(self) -> str:
@@ -89,30 +90,14 @@ class Report:
         return f"{self.count} rows measured, {failures} failures{skips}"
 
 
-def circumstances(**more: str) -> dict[str, str]:
-    """What a reader has to know to repeat or distrust the figures."""
-
-    def version(name: str) -> str:
-        try:
-            return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            return f"{name} not installed"
-
-    return {
-        "versions": ", ".join([f"Python {platform.python_version()}", *map(version, _PACKAGES)]),
-        "platform": f"{platform.system()} {platform.machine()}",
-        **more,
-    }
-
-
-def cells(verdict: Verdict) -> list[str]:
+def cells(row: JudgedRow) -> list[str]:
     """A row of the table, in the order of `HEADINGS`."""
-    baseline = "" if verdict.baseline is None else f"{verdict.baseline:.2f}"
+    baseline = "" if row.baseline is None else f"{row.baseline:.2f}"
     return [
-        *(verdict.subject, verdict.dtype, verdict.function, verdict.region),
-        *(f"{verdict.count:,}", f"{verdict.p999:.2f}", f"{verdict.largest:.2f}"),
-        *(baseline, f"{verdict.ceiling:g}", verdict.worst.family),
-        "holds" if verdict.passes else "FAILS",
+        *(row.subject, row.dtype, row.function, row.region),
+        *(f"{row.count:,}", f"{row.p999:.2f}", f"{row.largest:.2f}"),
+        *(baseline, f"{row.ceiling:g}", row.worst.family),
+        "holds" if row.passes else "FAILS",
     ]
 
 
@@ -127,22 +112,22 @@ def hex_point(point: Point, lattice: Lattice) -> str:
     return f"{arguments}Lattice({', '.join(map(number, halves))})"
 
 
-def describe_failure(verdict: Verdict) -> str:
+def describe_failure(row: JudgedRow) -> str:
     return (
-        f"{verdict.subject} {verdict.dtype} {verdict.function}, {verdict.region}: "
-        f"{verdict.largest:.3g} eps (99.9 %: {verdict.p999:.3g}), {'; '.join(verdict.problems)}; "
-        f"worst at {hex_point(*verdict.worst.worst_place)}"
+        f"{row.subject} {row.dtype} {row.function}, {row.region}: "
+        f"{row.largest:.3g} eps (99.9 %: {row.p999:.3g}), {'; '.join(row.problems)}; "
+        f"worst at {hex_point(*row.worst.worst_place)}"
     )
 
 
-def row_of(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON has it."""
+def row_of(row: JudgedRow) -> dict[str, Any]:
+    """A judged row as report.json holds it."""
     names = ("subject", "dtype", "function", "region", "count", "largest", "p999", "ceiling")
-    known = {name: getattr(verdict, name) for name in (*names, "p999_ceiling", "baseline")}
+    known = {name: getattr(row, name) for name in (*names, "p999_ceiling", "baseline")}
     return known | {
-        "family": verdict.worst.family,
-        "worst_at": hex_point(*verdict.worst.worst_place),
-        "problems": verdict.problems,
+        "family": row.worst.family,
+        "worst_at": hex_point(*row.worst.worst_place),
+        "problems": row.problems,
     }
 
 
@@ -186,36 +171,65 @@ def agreement_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
     ]
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: PrecisionReport) -> str:
     headings, rows = law_rows(report.laws)
     parts = [
         "# Precision report\n",
-        "\n".join(f"- {key}: {value}" for key, value in report.circumstances.items()) + "\n",
+        "\n".join(f"- {key}: {value}" for key, value in report.setting.items()) + "\n",
         *(f"- skipped {skip.name}: {skip.reason}\n" for skip in report.skipped),
         f"{report.summary}.\n",
         *(f"- **{failure}**\n" for failure in report.failures),
         f"## Largest errors\n\n{YARDSTICK}.\n",
-        markdown_table(*summary_table([row_of(verdict) for verdict in report.verdicts])),
+        markdown_table(*summary_table([row_of(row) for row in report.judged])),
         "## Laws of DLMF chapter 23\n",
         markdown_table(headings, rows),
         "## The oracle against other formulas\n",
         markdown_table(AGREEMENT_HEADINGS, agreement_rows(report.agreements)),
         "## Every row\n",
-        markdown_table(HEADINGS, map(cells, report.verdicts)),
+        markdown_table(HEADINGS, map(cells, report.judged)),
     ]
     return "\n".join(parts)
 
 
-def as_json(report: Report) -> str:
+def as_json(report: PrecisionReport) -> str:
     return json.dumps(
         {
-            "circumstances": dict(report.circumstances),
+            "circumstances": dict(report.setting),
             "summary": report.summary,
             "failures": report.failures,
             "skipped": {skip.name: skip.reason for skip in report.skipped},
-            "rows": [row_of(verdict) for verdict in report.verdicts],
+            "rows": [row_of(row) for row in report.judged],
             "laws": [vars(residual) | {"holds": residual.holds} for residual in report.laws],
             "oracle": [vars(a) | {"holds": a.holds} for a in report.agreements],
         },
         indent=1,
     )
+
+
+def print_report(report: PrecisionReport, console: Console) -> None:
+    for key, value in report.setting.items():
+        console.print(f"[bold]{key}[/]: {escape(value)}", highlight=False, soft_wrap=True)
+    for skip in report.skipped:
+        console.print(f"[yellow]skipped[/] {skip.name}: {escape(skip.reason)}")
+    rows = [cells(row) for row in report.judged]
+    console.print(_table("Scaled error in eps", HEADINGS, rows, caption=YARDSTICK))
+    headings, laws = law_rows(report.laws)
+    console.print(_table("Laws of DLMF 23: residual over the absolute terms, eps", headings, laws))
+    oracle = agreement_rows(report.agreements)
+    console.print(_table("The oracle against other formulas", AGREEMENT_HEADINGS, oracle))
+    for failure in report.failures:
+        console.print(f"[bold red]FAILS[/] {escape(failure)}", soft_wrap=True, highlight=False)
+    console.print(("[green]" if not report.failures else "[red]") + report.summary)
+
+
+def _table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None
+) -> Table:
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        is_number = heading in ("points", "p99.9", "largest", "baseline", "ceiling")
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        marks = {"holds": "[green]holds[/]", "FAILS": "[bold red]FAILS[/]"}
+        table.add_row(*(marks.get(cell, escape(cell)) for cell in row))
+    return table

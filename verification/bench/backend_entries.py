@@ -1,4 +1,4 @@
-"""What the benchmark times: entries and comparisons as data, and how each work is prepared.
+"""What the benchmark of the backends times: entries, comparisons, and how each work is prepared.
 
 Importing this module imports no backend; an entry does so when it is prepared.
 """
@@ -7,26 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from verification.bench.benchmark import Work
 from wefpe_core import Lattice, get_backend
 
 SEED = 20250826
 LATTICE = Lattice(1.0, 0.3 + 0.9j)
 GRID_POINTS = 14 * 14  # the patches of a 224 x 224 image
 TRUNCATION = 12
-_EXTRAS = {"torch": "wefpe[torch]", "flint": "wefpe[flint]"}
 
 Points = npt.NDArray[Any]
-Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Entry:
+class BackendEntry:
     """One row: `prepare` gets the points and the device of torch, and returns what is timed."""
 
     name: str
@@ -44,13 +42,6 @@ class Comparison(NamedTuple):
     slower: str
     faster: str
     at_least: float | None = None
-
-
-def missing(library: str | None) -> str | None:
-    """Why work that needs `library` cannot be timed, or None if it can."""
-    if library is None or find_spec(library):
-        return None
-    return f"skipped: not installed (pip install '{_EXTRAS.get(library, library)}')"
 
 
 def uniform_points(count: int, dtype: str = "complex128") -> Points:
@@ -119,28 +110,30 @@ def torch_lattice_sum(z: Points, device: str) -> Work:
 def published_lattice_sum(z: Points, device: str) -> Work:
     """The sum as the scripts published with the paper organise it: one lattice point a step.
 
-    Each step masks what is close to the lattice point and clips both parts of its terms.
+    Each step masks what is close to the lattice point and clips both parts of its terms. This is
+    code to be timed: for its values the claims have the listing in NumPy, with counts of clips.
     """
     import torch
 
-    tensor = torch.from_numpy(z).to(device)
-    indices = range(-TRUNCATION, TRUNCATION + 1)
-    periods = [2.0 * (m * LATTICE.omega1 + n * LATTICE.omega3) for m in indices for n in indices]
-    periods = sorted((period for period in periods if period), key=abs)
+    from verification.claims.numpy_listing import NEAR_POLE, OUTPUT_LIMIT, TERM_LIMIT, box_points
 
-    def clipped(term: Any, limit: float = 5e3) -> Any:
+    tensor = torch.from_numpy(z).to(device)
+    box = box_points((LATTICE.omega1, LATTICE.omega3), TRUNCATION, TRUNCATION)
+    periods = sorted(box.tolist(), key=abs)
+
+    def clipped(term: Any, limit: float) -> Any:
         return torch.complex(term.real.clamp(-limit, limit), term.imag.clamp(-limit, limit))
 
     def work() -> object:
         wp, wp_prime = tensor**-2, -2.0 * tensor**-3
         for period in periods:
             difference = tensor - period
-            is_far = difference.abs() > 1.5e-7
+            is_far = difference.abs() > NEAR_POLE
             if is_far.any():
                 far = difference[is_far]
-                wp[is_far] += clipped(1.0 / far**2 - 1.0 / period**2)
-                wp_prime[is_far] += clipped(-2.0 / far**3)
-        return clipped(wp, 1e4), clipped(wp_prime, 1e4)
+                wp[is_far] += clipped(1.0 / far**2 - 1.0 / period**2, TERM_LIMIT)
+                wp_prime[is_far] += clipped(-2.0 / far**3, TERM_LIMIT)
+        return clipped(wp, OUTPUT_LIMIT), clipped(wp_prime, OUTPUT_LIMIT)
 
     return work
 
@@ -207,29 +200,31 @@ _WP = "wp_and_prime"
 _COMPILED = torch_function(_WP, compile=True)
 
 ENTRIES = (
-    Entry("numpy: wp, wp'", numpy_function(_WP), at_most=10.0),
-    Entry("numpy: wp, wp', complex64", numpy_function(_WP), dtype="complex64"),
-    Entry("numpy: zeta", numpy_function("zeta")),
-    Entry("numpy: sigma", numpy_function("sigma")),
-    Entry("numpy: green", numpy_function("green")),
-    Entry("numpy: inverse_wp", numpy_function("inverse_wp"), max_points=200_000),
-    Entry(COMPILED, _COMPILED, "torch", at_most=2.0, compiles=True),
-    Entry(COMPILED_GRID, _COMPILED, "torch", max_points=GRID_POINTS),
-    Entry(f"{COMPILED}, complex64", _COMPILED, "torch", "complex64", compiles=True),
-    Entry(COMPILED_STEP, torch_step(lattice=False, compile=True), "torch", compiles=True),
-    Entry(COMPILED_LATTICE_STEP, torch_step(lattice=True, compile=True), "torch", compiles=True),
-    Entry(EAGER, torch_function(_WP), "torch", max_points=20_000),
-    Entry(EAGER_STEP, torch_step(lattice=False), "torch", max_points=20_000),
-    Entry(EAGER_LATTICE_STEP, torch_step(lattice=True), "torch", max_points=20_000),
-    Entry(SUM_NUMPY, numpy_lattice_sum, max_points=20_000),
-    Entry(SUM_TORCH, torch_lattice_sum, "torch", max_points=20_000),
-    Entry(SUM_PUBLISHED, published_lattice_sum, "torch", max_points=10_000),
-    Entry(SUM_PUBLISHED_GRID, published_lattice_sum, "torch", max_points=GRID_POINTS),
-    Entry(FLINT, flint_loop, "flint", max_points=5_000),
-    Entry(FLINT_BACKEND, backend_loop("flint", digits=30), "flint", max_points=1_000),
-    Entry(MPMATH_BACKEND, backend_loop("mpmath", dps=15), max_points=200),
-    Entry(PARI, pari_loop, "cypari", max_points=5_000),
-    Entry(ELLIPTIX, elliptix_loop, "elliptix", max_points=1_000),
+    BackendEntry("numpy: wp, wp'", numpy_function(_WP), at_most=10.0),
+    BackendEntry("numpy: wp, wp', complex64", numpy_function(_WP), dtype="complex64"),
+    BackendEntry("numpy: zeta", numpy_function("zeta")),
+    BackendEntry("numpy: sigma", numpy_function("sigma")),
+    BackendEntry("numpy: green", numpy_function("green")),
+    BackendEntry("numpy: inverse_wp", numpy_function("inverse_wp"), max_points=200_000),
+    BackendEntry(COMPILED, _COMPILED, "torch", at_most=2.0, compiles=True),
+    BackendEntry(COMPILED_GRID, _COMPILED, "torch", max_points=GRID_POINTS),
+    BackendEntry(f"{COMPILED}, complex64", _COMPILED, "torch", "complex64", compiles=True),
+    BackendEntry(COMPILED_STEP, torch_step(lattice=False, compile=True), "torch", compiles=True),
+    BackendEntry(
+        COMPILED_LATTICE_STEP, torch_step(lattice=True, compile=True), "torch", compiles=True
+    ),
+    BackendEntry(EAGER, torch_function(_WP), "torch", max_points=20_000),
+    BackendEntry(EAGER_STEP, torch_step(lattice=False), "torch", max_points=20_000),
+    BackendEntry(EAGER_LATTICE_STEP, torch_step(lattice=True), "torch", max_points=20_000),
+    BackendEntry(SUM_NUMPY, numpy_lattice_sum, max_points=20_000),
+    BackendEntry(SUM_TORCH, torch_lattice_sum, "torch", max_points=20_000),
+    BackendEntry(SUM_PUBLISHED, published_lattice_sum, "torch", max_points=10_000),
+    BackendEntry(SUM_PUBLISHED_GRID, published_lattice_sum, "torch", max_points=GRID_POINTS),
+    BackendEntry(FLINT, flint_loop, "flint", max_points=5_000),
+    BackendEntry(FLINT_BACKEND, backend_loop("flint", digits=30), "flint", max_points=1_000),
+    BackendEntry(MPMATH_BACKEND, backend_loop("mpmath", dps=15), max_points=200),
+    BackendEntry(PARI, pari_loop, "cypari", max_points=5_000),
+    BackendEntry(ELLIPTIX, elliptix_loop, "elliptix", max_points=1_000),
 )
 
 COMPARISONS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     Array,
     HalfPeriods,
     compressed,
