@@ -26,11 +26,7 @@ SHOWN = {
     "relative": (),
 }
 
-BENCHMARKS = {
-    "backends": "verification.bench",
-    "models": "training.bench_models",
-    "training": "training.bench_training",
-}
+BENCHMARKS = ("backends", "models", "training")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -76,19 +72,16 @@ def verify(session: nox.Session) -> None:
     """Measure every backend against the oracle and judge it; arguments go to the report."""
     install_project(session)
     output = () if any(a.startswith("--output") for a in session.posargs) else REPORT
-    session.run("python", "-m", "verification", *output, *session.posargs)
+    session.run("wefpe", "verify", *output, *session.posargs)
 
 
 @nox.session(default=False)
 def readme(session: nox.Session) -> None:
     """Measure, check the claims, and write what README.md and docs show of the results."""
     install_project(session)
-    session.run("python", "-m", "verification", *REPORT)
-    session.run("python", "-m", "verification.claims", "--output", CLAIMS)
-    session.run(
-        *("python", "-m", "verification.readme"),
-        *(f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json"),
-    )
+    session.run("wefpe", "verify", *REPORT)
+    session.run("wefpe", "claims", "--output", CLAIMS)
+    session.run("wefpe", "docs", "readme", f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json")
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
     session.run("wefpe", "encodings", "--draw", "docs/encodings")
     shutil.rmtree(ANALYSES, ignore_errors=True)
@@ -102,7 +95,7 @@ def results(session: nox.Session) -> None:
     """Make the tables and pictures of the study anew from its rows; trains nothing."""
     install_project(session)
     session.run("python", "-m", "training.study.results", RESULTS)
-    session.run("python", "-m", "verification.blocks", RESULTS, "README.md", f"{RESULTS}/README.md")
+    session.run("wefpe", "docs", "fill", RESULTS, "README.md", f"{RESULTS}/README.md")
 
 
 @nox.session(default=False)
@@ -115,9 +108,8 @@ def bench(session: nox.Session) -> None:
     name, *words = session.posargs or [None]
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
-    for part, module in BENCHMARKS.items():
-        if name in (None, part):
-            session.run("python", "-m", module, *words)
+    for part in BENCHMARKS if name is None else (name,):
+        session.run("wefpe", "bench", part, *words)
 
 
 @nox.session(default=False)

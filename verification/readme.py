@@ -37,15 +37,18 @@ def replace_marked(text: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content.strip()}\n{end}{after}"
 
 
+def fill_page(text: str, folder: Path) -> str:
+    """The page with ``name.md`` of the folder between the markers of each name that has one."""
+    for name in _END.findall(text):
+        path = folder / f"{name}.md"
+        if path.exists():
+            text = replace_marked(text, name, path.read_text("utf-8"))
+    return text
+
+
 def fill_pages(folder: Path, pages: Iterable[Path]) -> None:
-    """Put ``name.md`` of the folder, if there is one, between the markers of that name."""
     for page in pages:
-        text = page.read_text("utf-8")
-        for name in _END.findall(text):
-            path = folder / f"{name}.md"
-            if path.exists():
-                text = replace_marked(text, name, path.read_text("utf-8"))
-        page.write_text(text, encoding="utf-8")
+        page.write_text(fill_page(page.read_text("utf-8"), folder), encoding="utf-8")
 
 
 def update_readme(report: Path, claims: Path, readme: Path = README) -> None:

@@ -14,22 +14,23 @@ from verification.subjects import BACKENDS, DEVICES, DTYPES
 from verification.verifier import REQUIRABLE, SIZES
 
 
-def words_of(text: str) -> tuple[str, ...]:
-    """Words separated by commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def refuse_unknown(words: Iterable[str], known: Iterable[str], option: str | None = None) -> None:
+    names = tuple(known)
+    for word in words:
+        if word not in names:
+            message = f"{word!r} is not one of {', '.join(names)}"
+            raise typer.BadParameter(message, param_hint=option)
 
 
-def choice(known: Iterable[str], help: str, metavar: str = "") -> Any:  # noqa: A002 - typer's word
+def choice(known: Iterable[str], description: str, metavar: str = "") -> Any:
     """An option whose words must be known; an unknown one is refused with those that are."""
     names = tuple(known)
 
     def checked(given: str | list[str] | None) -> str | list[str] | None:
-        for word in words_of(given) if isinstance(given, str) else given or ():
-            if word not in names:
-                raise typer.BadParameter(f"{word!r} is not one of {', '.join(names)}")
+        refuse_unknown([given] if isinstance(given, str) else given or [], names)
         return given
 
-    return typer.Option(metavar=metavar or "|".join(names), help=help, callback=checked)
+    return typer.Option(metavar=metavar or "|".join(names), help=description, callback=checked)
 
 
 def verify(
@@ -53,10 +54,9 @@ def verify(
     ] = None,
     require: Annotated[
         str,
-        choice(
-            REQUIRABLE,
-            f"Fail if one of these is skipped: {', '.join(REQUIRABLE)} (separated by commas).",
-            "NAMES",
+        typer.Option(
+            metavar="NAMES",
+            help=f"Fail if one of these is skipped: {', '.join(REQUIRABLE)} (separated by commas).",
         ),
     ] = "",
     output: Annotated[
@@ -75,13 +75,15 @@ def verify(
     code is 0 if everything holds, 1 if something fails, and 2 if nothing can be measured or
     written.
     """
+    required = [name.strip() for name in require.split(",") if name.strip()]
+    refuse_unknown(required, REQUIRABLE, "--require")
     return verifier.verify(
         size=size,
         backends=backend or BACKENDS,
         devices=device or DEVICES,
         dtypes=dtype or DTYPES,
         functions=function or tuple(FUNCTIONS),
-        required=words_of(require),
+        required=required,
         output=output,
         record_baselines=record,
     )

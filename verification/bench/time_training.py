@@ -20,8 +20,8 @@ from torch import nn
 from training.augmentation import Augmentation, Normalisation
 from training.config import Experiment, build_model, load_config
 from training.data import BatchPlan, MemorySource, TrainingFeed
-from training.engine.run_folder import RunFolder
 from training.engine.run import build_accelerator
+from training.engine.run_folder import RunFolder
 from training.engine.trainer import Trainer
 from training.models.timm_import import timm_vit
 from verification.bench import benchmark

@@ -15,6 +15,7 @@ pytest.importorskip("accelerate")
 import torch
 from safetensors.torch import save_file
 
+from training import cli
 from training.config import (
     change_config,
     config_hash,
@@ -36,7 +37,7 @@ from training.study.resolution import SizeScore, draw_scores
 from training.study.results import start_of
 from training.study.sizes import scores_of_csv
 from training.study.statistics import COLUMNS, runs_csv
-from verification import blocks
+from verification.readme import fill_page
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
 
@@ -71,7 +72,7 @@ def test_the_tables_are_those_of_the_rows(remade):
 @pytest.mark.parametrize("page", PAGES, ids=["README", "docs/results/README"])
 def test_the_pages_show_the_tables_of_the_rows(page, remade):
     text = page.read_text("utf-8")
-    assert blocks.fill_page(text, remade) == text
+    assert fill_page(text, remade) == text
     shown = set(re.findall(r"<!-- end of (\S+) -->", text))
     assert shown & {path.stem for path in remade.glob("*.md")}
     if page.parent == STUDY:  # all of them
@@ -510,9 +511,9 @@ def test_blocks_without_a_file_and_everything_else_stay(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("x\n<!-- a -->\nold\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny")
     for _ in range(2):
-        assert blocks.main([str(tmp_path), str(page)]) == 0
+        assert cli.main(["docs", "fill", str(tmp_path), str(page)]) == 0
         assert page.read_text() == (
             "x\n<!-- a -->\nnew\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny"
         )
     page.write_text("<!-- end of a -->")
-    assert blocks.main([str(tmp_path), str(page)]) == 2
+    assert cli.main(["docs", "fill", str(tmp_path), str(page)]) == 2

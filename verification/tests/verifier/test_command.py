@@ -15,7 +15,7 @@ from verification import cases
 from verification.functions import FUNCTIONS
 from verification.judge import (
     DamagedFileError,
-    Verdict,
+    JudgedRow,
     judge,
     load_baselines,
     load_contracts,
@@ -49,7 +49,7 @@ def row(errors: list[float], **changes: Any) -> Row:
     return Row(**(fields | changes))
 
 
-def only(verdicts: list[Verdict]) -> Verdict:
+def only(verdicts: list[JudgedRow]) -> JudgedRow:
     (verdict,) = verdicts
     return verdict
 

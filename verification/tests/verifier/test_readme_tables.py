@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from verification import claims, readme
-from verification.functions import FUNCTIONS
+from verification.functions import FUNCTIONS, SYMBOLS
 
 REPORT = {
     "circumstances": {"versions": "wefpe 1", "platform": "here", "size": "small"},
@@ -37,7 +37,7 @@ def test_tables_are_written_between_their_markers_and_nothing_else_changes(tmp_p
     )
     files = [str(tmp_path / "report.json"), str(tmp_path / "claims.json")]
     for _ in range(2):  # writing again changes nothing
-        assert readme.main([*files, "--readme", str(page)]) == 0
+        assert cli.main(["docs", "readme", *files, "--readme", str(page)]) == 0
         text = page.read_text("utf-8")
         assert text.startswith("top\n<!-- precision -->\n| largest error")
         assert "| ℘ | complex128 | 30 | 1.50 | 2.00 |" in text
@@ -55,9 +55,9 @@ def test_a_missing_marker_or_file_is_one_clear_line(
     for name, content in (("report", REPORT), ("claims", CLAIMS)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     files = [str(tmp_path / "report.json"), str(tmp_path / "claims.json")]
-    assert readme.main([*files, "--readme", str(page)]) == 2
+    assert cli.main(["docs", "readme", *files, "--readme", str(page)]) == 2
     assert "<!-- precision -->" in capsys.readouterr().err
-    assert readme.main(["missing.json", files[1], "--readme", str(page)]) == 2
+    assert cli.main(["docs", "readme", "missing.json", files[1], "--readme", str(page)]) == 2
     assert "missing.json" in capsys.readouterr().err
     assert page.read_text("utf-8") == "no markers\n"
 
@@ -66,7 +66,7 @@ def test_the_readme_shows_generated_tables_of_all_it_promises() -> None:
     text = readme.README.read_text("utf-8")
     block = text.partition("<!-- precision -->")[2].partition("<!-- end of precision -->")[0]
     values = {value for function in FUNCTIONS.values() for value in function.values}
-    for value, name in readme._NAMES.items():
+    for value, name in SYMBOLS.items():
         assert value in values
         assert f"| {name} | complex128 |" in block
     assert "0 failures" in block
