@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from training import cli
 from verification import claims, readme
 from verification.functions import FUNCTIONS, SYMBOLS
 
