@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 # One row of arguments per point: most functions have one argument, addition has four.
 Arguments = Callable[[str, Lattice, str, int], Array]
 
-TRUNCATION = 3  # of the lattice sum: its rounding is measured, not its convergence
+TRUNCATION = 3  # of the lattice sum, whose rounding is measured, not its convergence
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Function:
     regions: tuple[str, ...]
     arguments: Arguments
     share: float  # of the points that wp gets
-    # The same for a lattice of tensors, if its errors are measured otherwise.
+    # The reference for a lattice of tensors, if its errors are measured in another way.
     reference_of_tensors: Callable[..., tuple[oracle.Answer, ...]] | None = None
-    maps_arrays: bool = False  # of one precision to arrays of the same; not so the constants
+    maps_arrays: bool = False  # to arrays of the same precision, as constants of a lattice do not
     # For each value +1 if it is even in z, -1 if it is odd; empty if z is not the argument.
     parity: tuple[int, ...] = ()
-    # What README.md calls the values; one without a name has rows in the report only.
+    # What README.md calls the values. A value without a name has rows in the report only.
     symbols: Mapping[str, str] = field(default_factory=dict)
 
     def reference_by(self, contract: str) -> Callable[..., tuple[oracle.Answer, ...]]:
@@ -57,14 +57,15 @@ def points(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
 
 
 def values_of_wp(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
-    """Arguments for the inverse."""
+    """Values of wp at the points of the region, as arguments for the inverse."""
     return np.asarray(get_backend("numpy").wp(points(region, lattice, dtype, count), lattice))
 
 
 def points_of_the_curve(region: str, lattice: Lattice, dtype: str, count: int) -> Array:
     """Two points (wp, wp') for the addition formula; their numbers are then taken as exact.
 
-    From a disk around the pole: far up in a tall cell all numbers are the same after rounding.
+    The points come from a disk around the pole, because far up in a tall cell all values of wp are
+    equal after rounding.
     """
     z = cases.points("around the pole", lattice, dtype, count)
     if region == "equal or opposite":
@@ -121,7 +122,7 @@ def _gradients(order: int) -> Function:
             subject, arguments[:, 0], lattice, order
         ),
         reference=lambda z, lattice: gradients.reference(z, lattice, order),
-        # Second derivatives next to a half-period or a zero are ordinary ones.
+        # Second derivatives are nothing special next to a half-period or a zero.
         regions=("generic", "pole at 0", "half-periods") if order == 1 else ("generic",),
         arguments=points,
         share=0.04,
@@ -146,7 +147,7 @@ FUNCTIONS: dict[str, Function] = {
         parity=(-1,),
         symbols={"zeta": "ζ"},
     ),
-    # sigma overflows far away, and the inverse does not know how far its solution was.
+    # sigma overflows far away, and a value of wp does not tell how far away its argument was.
     "sigma": of_points("sigma", left_out=("far away",), parity=(-1,), symbols={"sigma": "σ"}),
     "green": of_points("green", parity=(1,), symbols={"green": "Green function"}),
     "inverse_wp": of_points(
@@ -189,5 +190,5 @@ SYMBOLS = {
 
 
 def points_of(function: Function, points_of_wp: int) -> int:
-    """How many points per lattice and region this function gets."""
+    """The number of points that this function gets per lattice and region."""
     return max(1, round(function.share * points_of_wp))

@@ -1,4 +1,4 @@
-"""Judging: measured rows against the ceilings of contracts.toml and the recorded baselines.
+"""Judge measured rows by the ceilings of contracts.toml and by the recorded baselines.
 
 A contract is promised to users. A baseline is what was last measured: errors may not creep up
 under a generous contract, and a contract may not stay generous over a small baseline.
@@ -21,9 +21,9 @@ import numpy as np
 from verification.measure import Row
 from wefpe_core import WefpeError
 
-RATCHET = 4.0  # times the baseline: further away is a change for the worse
-LOOSE = 16.0  # times the baseline: a ceiling further up promises too little
-# Below this many eps a value is rounded as well as can be, and ratios of such errors say nothing.
+RATCHET = 4.0  # times the baseline: a larger error is a change for the worse
+LOOSE = 16.0  # times the baseline: a higher ceiling promises too little
+# An error below this many eps is as small as rounding allows; ratios of such errors say nothing.
 ROUNDED = 0.5
 
 Contracts = dict[str, Any]
@@ -56,11 +56,11 @@ class JudgedRow:
 
     @property
     def problems(self) -> list[str]:
-        """Why the row fails, if it does. NaN compares false with everything, and so fails."""
+        """Why the row fails, if it does. NaN compares false with everything, so it fails."""
         found = []
         if not self.largest <= self.ceiling:
             found.append(f"above the ceiling of {self.ceiling:g}")
-        # Of fewer points than a thousand the percentile is the largest, judged already.
+        # With fewer than a thousand points the percentile is the largest error, judged above.
         p999_ceiling = math.inf if self.p999_ceiling is None else self.p999_ceiling
         if self.count >= 1000 and not self.p999 <= p999_ceiling:
             found.append(f"99.9 % of the points are not below {p999_ceiling:g}")
@@ -75,7 +75,7 @@ class JudgedRow:
 
 
 def load_contracts(path: Path | None = None) -> Contracts:
-    """The ceilings; DamagedFileError names the key that is wrong."""
+    """Read the ceilings; DamagedFileError names the key that is wrong."""
     source = path or files("verification").joinpath("contracts.toml")
     try:
         contracts = tomllib.loads(source.read_text("utf-8"))
@@ -107,7 +107,7 @@ def _is_size(value: Any) -> bool:
 
 
 def load_baselines(path: Path | None = None) -> Baselines:
-    """Largest errors by row, as `record` wrote them; DamagedFileError names a bad one."""
+    """Read the largest errors by row, as `record` wrote them; DamagedFileError names a bad one."""
     source = path or files("verification").joinpath("baselines.json")
     try:
         known = json.loads(source.read_text("utf-8"))
@@ -123,7 +123,7 @@ def load_baselines(path: Path | None = None) -> Baselines:
 
 
 def record(judged: Iterable[JudgedRow], setting: Mapping[str, str], path: Path) -> None:
-    """Write what was measured as the new baselines; rows not measured keep theirs."""
+    """Write what was measured as the new baselines; rows that were not measured keep theirs."""
     rows = dict(load_baselines(path)) if path.exists() else {}
     rows |= {row.key: round(row.largest, 3) for row in judged}
     text = {"recorded": dict(setting), "largest": dict(sorted(rows.items()))}
@@ -133,7 +133,7 @@ def record(judged: Iterable[JudgedRow], setting: Mapping[str, str], path: Path) 
 def judge(
     rows: Iterable[Row], contracts: Contracts, baselines: Baselines | None = None
 ) -> list[JudgedRow]:
-    """Pool the families of each (subject, dtype, function, region) and compare."""
+    """Pool the families of each (subject, dtype, function, region) and compare with ceilings."""
 
     def key(row: Row) -> tuple[str, str, str, str]:
         return (row.subject, row.dtype, row.function, row.region)
@@ -150,7 +150,7 @@ def judge(
             region=region,
             count=errors.size,
             largest=max(row.worst for row in pooled),
-            # A value that occurs, not an interpolated one: infinities have no mean.
+            # Not interpolated: two infinities have no mean.
             p999=float(np.sort(errors)[math.ceil(0.999 * errors.size) - 1]),
             ceiling=contract["largest"],
             p999_ceiling=contract.get("p999"),
@@ -161,7 +161,7 @@ def judge(
 
 
 def loose_contracts(judged: Iterable[JudgedRow]) -> list[str]:
-    """Contracts whose ceiling is far above every baseline of the rows it covers."""
+    """Contracts whose ceiling is far above every baseline of the rows that they cover."""
     groups: dict[tuple[str, str, str], list[JudgedRow]] = {}
     for row in judged:
         if row.baseline is not None:

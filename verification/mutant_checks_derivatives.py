@@ -31,7 +31,7 @@ def _leaves(*values: Any) -> list[Any]:
 
 
 def _derivatives(value: Any, leaves: list[Any]) -> list[Array]:
-    """Of holomorphic functions, from the gradient of the real part."""
+    """The derivatives of a holomorphic function, from the gradient of its real part."""
     import torch
 
     parts = torch.autograd.grad(value.real.sum(), leaves)

@@ -32,13 +32,17 @@ from wefpe_core import Lattice, bounds, get_backend
 from wefpe_core.accuracy import in_eps
 
 TIMED_POINTS = 50_000
-_NUMPY = ("numpy", "complex128")  # whose errors are drawn
+_NUMPY = ("numpy", "complex128")  # the rows whose errors are drawn
 MAP_LATTICE = Lattice(1.0, 0.3 + 0.9j)
 TRUNCATION_LATTICES = {
     "half-periods 1.854 and 1.854i": Lattice(1.8540746773013719, 1.8540746773013719j),
     "half-periods 0.1 and 0.1i": Lattice(0.1, 0.1j),
 }
-_BLUE, _ORANGE, _GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by every kind of eye
+_BLUE, _ORANGE, _GREEN = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+)  # colours that the colour-blind can tell apart
 
 
 def write_files(
@@ -157,7 +161,7 @@ def error_against_distance(rows: Sequence[Row], ceiling: float) -> list[Any]:
 
 
 def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> list[Any]:
-    """Error of the truncated lattice sum, our proven bound and the one printed in the paper."""
+    """The error of the truncated lattice sum, its proven bound, and the bound the paper prints."""
     pictures = []
     for title, lattice in TRUNCATION_LATTICES.items():
         figure, axis = new_figure()
@@ -170,7 +174,7 @@ def truncation(sizes: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)) -> lis
             bounds.paired_sum_bound(z, lattice.omega1, lattice.omega3, m_max=m, n_max=m).wp
             for m in sizes
         ]
-        # 2|z|/R^2 with R the radius the box holds, which is the paper's reading at its best.
+        # 2|z|/R^2 with R the radius of the largest disk in the box, the paper's kindest reading
         printed = [2 * abs(z) / (2 * m * abs(complex(lattice.omega1))) ** 2 for m in sizes]
         axis.loglog(sizes, proven, "-", color=_BLUE, label="proven bound")
         axis.loglog(sizes, [float(e) for e in errors], "o", color="black", label="error of ℘")

@@ -33,7 +33,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class LawResidual:
-    """How well a backend's own values obey one law, in eps of the sum of absolute terms."""
+    """How well the values of a backend obey one law, in eps of the sum of absolute terms."""
 
     law: str
     subject: str
@@ -59,7 +59,7 @@ class PrecisionReport:
 
     @property
     def failures(self) -> list[str]:
-        """One line for everything that is wrong; none if the run passes."""
+        """One line for each thing that is wrong; there is none if the run passes."""
         found = [describe_failure(v) for v in self.judged if not v.passes]
         found += [
             f"{r.subject}, {r.law}: {r.largest:.3g} eps, above the ceiling of {r.ceiling:g}"
@@ -102,7 +102,7 @@ def cells(row: JudgedRow) -> list[str]:
 
 
 def hex_point(point: Point, lattice: Lattice) -> str:
-    """A place in numbers that paste back exactly."""
+    """A point and its lattice in numbers that can be pasted back exactly."""
 
     def number(z: complex) -> str:
         return f"complex(float.fromhex('{z.real.hex()}'), float.fromhex('{z.imag.hex()}'))"

@@ -1,4 +1,4 @@
-"""What is measured: a backend on a device, fed with NumPy arrays and answering with them."""
+"""What is measured: a backend on a device, which takes and returns NumPy arrays here."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Subject:
     to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice
     contract: str = "accuracy"  # the table of contracts.toml it is judged by
     dtypes: tuple[str, ...] = DTYPES
-    functions: tuple[str, ...] | None = None  # what is asked of it; None: everything
+    functions: tuple[str, ...] | None = None  # those that are measured; None means all
     within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
-    stands_on: tuple[str, ...] = ()  # what of `--require` is there if this is measured
+    stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
 
     def evaluate(
         self,
@@ -77,7 +77,7 @@ def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 
 
 
 def tensor_lattice_subject(device: str) -> Subject:
-    """Half-periods as tensors, as a training run has them; reduced on the device."""
+    """torch with half-periods as tensors, which are reduced on the device, as in training."""
     import torch
 
     def to_lattice(lattice: Lattice, dtype: np.dtype[Any]) -> Lattice:
@@ -95,7 +95,7 @@ def tensor_lattice_subject(device: str) -> Subject:
 
 
 def single_precision_subject(device: str) -> Subject:
-    """As on a device without float64: a tensor of double precision is an error."""
+    """torch as on a device without float64: a tensor of double precision is an error."""
     from verification.torch_modes import ForbidDoublePrecision
 
     plain = torch_subject(device)
@@ -118,7 +118,7 @@ def cuda_is_available() -> bool:
 class Skip:
     """What is not measured, and why."""
 
-    name: str  # torch, cuda or flint, as --require takes it
+    name: str  # torch, cuda or flint, as in --require
     reason: str
 
 
@@ -127,9 +127,9 @@ def subjects_here(
     devices: Sequence[str] = DEVICES,
     compiled: Sequence[str] = (),
 ) -> tuple[list[Subject], list[Skip]]:
-    """The backends asked for, on the devices asked for, and why some cannot run here.
+    """The chosen backends on the chosen devices, and why some of them cannot run here.
 
-    `compiled` names the functions that are compiled too.
+    `compiled` names the functions that are measured in compiled form too.
     """
     subjects: list[Subject] = [numpy_subject()] if "numpy" in backends else []
     if "torch" not in backends:

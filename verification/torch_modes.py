@@ -1,4 +1,4 @@
-"""Modes that stand in for a GPU: they raise where a real one would fail, or wait."""
+"""A mode of torch that stands in for a device without double precision."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from wefpe_core import WefpeError
+
 _DOUBLE = (torch.float64, torch.complex128)
 
 
-class DoublePrecisionError(TypeError):
+class DoublePrecisionError(WefpeError, TypeError):
     """A tensor of double precision appeared where the device would have none."""
 
 

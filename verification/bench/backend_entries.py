@@ -1,6 +1,6 @@
 """What the benchmark of the backends times: entries, comparisons, and how each work is prepared.
 
-Importing this module imports no backend; an entry does so when it is prepared.
+Importing this module imports no backend; an entry imports its own when it is prepared.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def torch_lattice_sum(z: Points, device: str) -> Work:
 def published_lattice_sum(z: Points, device: str) -> Work:
     """The sum as the scripts published with the paper organise it: one lattice point a step.
 
-    Each step masks what is close to the lattice point and clips both parts of its terms. This is
-    code to be timed: for its values the claims have the listing in NumPy, with counts of clips.
+    Each step masks what is close to the lattice point and clips both parts of its terms. It is
+    here to be timed; the claims compute its values by the listing in NumPy, which counts the clips.
     """
     import torch
 
@@ -139,7 +139,7 @@ def published_lattice_sum(z: Points, device: str) -> Work:
 
 
 def flint_loop(z: Points, device: str) -> Work:
-    """wp alone, since python-flint offers no derivative; periods 1 and tau are its own."""
+    """wp alone, because python-flint has no derivative; its periods are 1 and tau."""
     from flint import acb, ctx
 
     with ctx.workprec(128):

@@ -49,7 +49,7 @@ class BackendTiming:
 
     @property
     def median_ratio(self) -> float:
-        """Each sample over the yardstick just before it: tells a noisy run from a quiet one."""
+        """The median of samples over the yardstick just before; in a noisy run it is far off."""
         return statistics.median(map(lambda t, y: t / y, self.seconds, self.yardstick))
 
     @property

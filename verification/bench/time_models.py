@@ -34,7 +34,7 @@ from wefpe_core.reporting import cores_and_load, describe_versions
 SEED = 20250826
 NUM_CLASSES = 1000
 PROMISED = ("tiny", 64)  # the size and the batch for which shares are promised
-ENCODING_RUNS = 5  # of the encoding alone, which takes milliseconds, for one sample
+ENCODING_RUNS = 5  # runs of the encoding alone for one sample, since one takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Work:
 
 
 def encoding_pass(model: VisionTransformer, batch: int, device: str) -> Work | None:
-    """What the encoding computes in one step, forward and backward; None if nothing at all."""
+    """What the encoding computes in one step, forward and backward; None if it computes nothing."""
     encoding: AbstractEncoding = model.encoding
     grid, depth = encoding.size.grid, encoding.size.depth
     shape = (batch, encoding.size.num_heads, grid[0] * grid[1], encoding.size.head_dim)
@@ -182,7 +182,7 @@ def measure(
 def _prepared(
     timing: StepTiming, size: str, images: Tensor, labels: Tensor, device: str
 ) -> tuple[Work, Work | None] | None:
-    """The step and the encoding alone, both done once; or the problem is noted."""
+    """The step and the encoding alone, each run once; None with the problem noted if one fails."""
     timing.problem = benchmark.missing("timm") if timing.entry.encoding is None else None
     if timing.problem:
         return None

@@ -52,7 +52,7 @@ def experiment_of(batch: int, threads: int) -> Experiment:
 
 
 def feed_of(experiment: Experiment, images: int) -> TrainingFeed:
-    """Random bytes in the shape of CIFAR: what they show costs nothing."""
+    """Random bytes in the shape of CIFAR, since the time does not depend on what images show."""
     drawn = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (images, 3, 32, 32), dtype=torch.uint8, generator=drawn)
     labels = torch.randint(CLASSES, (images,), generator=drawn)
@@ -65,7 +65,7 @@ def feed_of(experiment: Experiment, images: int) -> TrainingFeed:
 
 
 def engine_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
-    """Seconds a step of the engine takes, with everything but the end of the epoch."""
+    """Seconds per step of the engine, without what it does at the end of an epoch."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             experiment,
@@ -80,7 +80,7 @@ def engine_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
 
 
 def timm_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
-    """Seconds a step of timm's model takes in the loop anybody would write."""
+    """Seconds per step of timm's model in a plain loop."""
     model = timm_vit("micro", CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     clip_norm = experiment.training.clip_norm
@@ -95,7 +95,7 @@ def timm_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
 
 
 def data_epoch(experiment: Experiment, feed: TrainingFeed) -> float:
-    """Seconds a batch takes to prepare, with nobody using it."""
+    """Seconds to prepare a batch that nothing uses."""
     began = time.perf_counter()
     for number in range(len(feed)):
         feed.batch(0, number)

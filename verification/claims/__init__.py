@@ -1,4 +1,4 @@
-"""The statements of the paper as executable checks; ``python -m verification.claims`` runs them.
+"""The statements of the paper as executable checks, which ``wefpe claims`` runs.
 
 Each check computes its figures when it is called and derives the verdict from them. The
 paper's formulas and constants are the default arguments of the checks: given the corrected

@@ -16,7 +16,7 @@ from wefpe_core import Lattice
 
 OBLIQUE = Lattice(1.0, 0.3 + 0.9j)
 SEED = 20250826
-# Identities are judged at forty digits: anything above this is no rounding error.
+# Identities are judged at forty digits: anything above this is not a rounding error.
 ROUNDING = 1e-30
 
 LaurentCoefficients = Callable[[Any, Any], dict[int, Any]]
@@ -43,7 +43,7 @@ def laurent_order(coefficients: LaurentCoefficients) -> float:
 def expansions(
     laurent: LaurentCoefficients = printed_laurent, *, finitely_many_poles: bool = True
 ) -> Finding:
-    """F6: the textbook statements of appendix B and C, each by itself."""
+    """F6: each of the textbook statements of appendices B and C."""
     figures = {
         "order of the Laurent remainder": laurent_order(laurent),
         "differential equation, residual": _differential_equation(20),
@@ -219,7 +219,7 @@ def printed_hypothesis(z1: complex, z2: complex, in_lattice: Callable[[complex],
 
 
 def addition_formula(hypothesis: Hypothesis = printed_hypothesis) -> Finding:
-    """F9: the formula wherever its hypothesis admits it, sums to zero and poles included."""
+    """F9: the formula wherever its hypothesis admits it, also at poles and for sums that are 0."""
     backend, square = ground_truth.reference(), Lattice(1.0, 1.0j)
 
     def in_lattice(z: complex) -> bool:

@@ -41,7 +41,7 @@ PlaneFunction = Callable[[Array], Array]
 
 
 def autocorrelation(function: PlaneFunction, a: complex, b: complex, nodes: int) -> Array:
-    """Over a period rectangle, for all shifts by multiples of the spacing.
+    """The autocorrelation over a period rectangle, for all shifts by multiples of the spacing.
 
     Midpoints of squares lie symmetrically about the poles, so the sums tend to the principal
     value; `nodes` is their number along the longer side.
@@ -54,7 +54,7 @@ def autocorrelation(function: PlaneFunction, a: complex, b: complex, nodes: int)
 
 
 def correlations(function: PlaneFunction, periods: HalfPeriods, nodes: int) -> list[Correlation]:
-    """At shifts of 1/8 to 1/2 of a period, the error in the spacing squared extrapolated away."""
+    """At shifts of 1/8 to 1/2 of a period, with the error quadratic in the spacing extrapolated."""
     a, b = 2 * complex(periods[0]), 2 * complex(periods[1])
     grids = [autocorrelation(function, a, b, nodes // k) for k in (1, 2, 4)]
 
@@ -77,7 +77,7 @@ Law = Callable[[list[Correlation]], bool]
 
 
 def cosine_of_increasing_angle(values: list[Correlation]) -> bool:
-    """eq:weierstrass_correlation_decay: falls with |s|, alike in both directions."""
+    """eq:weierstrass_correlation_decay: it falls with |s|, and is the same in both directions."""
     alike = all(abs(c.horizontal - c.vertical) <= 2 * c.noise + 1e-12 for c in values)
     falls = all(
         second.horizontal < first.horizontal - (first.noise + second.noise)
@@ -87,7 +87,7 @@ def cosine_of_increasing_angle(values: list[Correlation]) -> bool:
 
 
 def constant_off_the_lattice(values: list[Correlation]) -> bool:
-    """The same for every shift, within what the grid resolves."""
+    """The correlation is the same for every shift, within the resolution of the grid."""
     noise = max(c.noise for c in values)
     numbers = [x for c in values for x in (c.horizontal, c.vertical)]
     return max(numbers) - min(numbers) <= 2 * noise
@@ -146,7 +146,7 @@ def _mean(function: PlaneFunction, nodes: int) -> float:
 
 # --- F27 ------------------------------------------------------------------------------------
 
-# Values of the product of real parts of 1/z² when the second point moves away.
+# Values of the product of the real parts of 1/z² while the second point moves away.
 MovingProduct = Callable[[Array], Array]
 
 

@@ -41,7 +41,7 @@ SCALES = (0.03, 0.15, 0.5, 1.0)
 
 # --- F23 ------------------------------------------------------------------------------------
 
-# Inner products of all patches for lattice, alpha, scale, and a seed (None: expected).
+# Inner products of all patches for a lattice, alpha, scale and a seed; None gives the expectation.
 GramOf = Callable[[HalfPeriods, float, float, int | None], Array]
 
 

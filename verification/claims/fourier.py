@@ -74,7 +74,7 @@ def csch_rows(sign: int = PRINTED_SIGN) -> Finding:
 
 
 Series = Callable[[Any, Any, Any], Any]
-TERMS = 60  # the nome is at most 0.07 here, so far more than forty digits need
+TERMS = 60  # far more than forty digits need, because the nome is at most 0.07 here
 
 
 def printed_fourier_series(z: Any, omega1: Any, omega3: Any) -> Any:

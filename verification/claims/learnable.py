@@ -48,7 +48,7 @@ def gradients(
     the listing, whose half-periods are constants.
     """
     backend = get_backend("torch")  # says what to install if torch is missing
-    import torch  # an extra of the project: the other checks must run without it
+    import torch  # here, because the other checks must run without this extra
 
     u, v = (torch.from_numpy(x) for x in patch_coordinates(size, size))
 
@@ -66,7 +66,7 @@ def gradients(
     return Gradients(slope.numpy(), squeezed.numpy())
 
 
-DEAD = 1e-6  # a median gradient below this moves the parameter by nothing in any training run
+DEAD = 1e-6  # a smaller median gradient does not move the parameter in any training run
 
 Parametrisation = Callable[[float], float]
 
@@ -77,7 +77,7 @@ def learnable_half_period(
     """F31: positivity, the square start, whether the lattice is learned, and dead regions."""
     w1 = PRINTED_HALF_PERIOD
     positive = min(half_period(alpha) for alpha in (-700.0, -30.0, -1.0, 0.0, 5.0, 700.0))
-    low, high = -50.0, 50.0  # where is the square? both parametrisations increase with alpha
+    low, high = -50.0, 50.0  # bisection for the square: both parametrisations increase with alpha
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if half_period(middle) < w1 else (low, middle)

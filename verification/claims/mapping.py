@@ -22,7 +22,7 @@ from verification.claims.numpy_listing import (
     patch_coordinates,
 )
 
-SAME = 1e-10  # relative: far above the rounding of exact values, far below any true difference
+SAME = 1e-10  # a relative difference far above rounding errors and far below true differences
 
 
 def coincident_pairs(values: Array, tolerance: float = SAME) -> int:
@@ -39,7 +39,7 @@ def scale_ratio(periods: HalfPeriods, height: int = 14, width: int = 14) -> floa
 
 
 def coordinate_map(alpha: float = 1.0, rectangle: HalfPeriods = PUBLISHED_RECTANGLE) -> Finding:
-    """F20: linear, one to one; an isometry; and wp of what it maps."""
+    """F20: whether the map is linear, one to one and an isometry, and wp at its values."""
     u, _ = patch_coordinates(14, 14)
     z = grid_points(14, LISTING, alpha)
     p, dp = ground_truth.wp_and_prime(z, LISTING)
@@ -155,7 +155,7 @@ def compression(scale: float = ALPHA_SCALE) -> Finding:
         + f"; components equal to ±1 in float32: up to {max(stuck):.0f}; on the listing's lattice "
         f"{min(flat):.0f} to {max(flat):.0f} % of the components are below {FLAT} in size"
     )
-    # Bounded is what tanh promises; fidelity would mean few dead components of either kind.
+    # tanh promises bounded features; fidelity would also mean few saturated or flat components.
     parts = (figures["largest feature"] <= 1, max(stuck) == 0, max(flat) < 10)
     return Finding(judge_parts(*parts), evidence, figures)
 

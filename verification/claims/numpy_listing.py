@@ -1,7 +1,8 @@
 """The paper's listing taken literally, in NumPy: half-periods, sorted sum, clamps, features.
 
-Appendix A of the paper (L560-L708) and the equations it implements. Nothing here is repaired;
-the checks compare it with the exact functions.
+It follows appendix A of the paper (L560-L708) and the equations behind it. Nothing is repaired: the
+checks compare it with the exact functions. It is written apart from the encoding that offers the
+same sum for training, because it counts the clips, needs no torch, and each checks the other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Array = npt.NDArray[Any]
 HalfPeriods = tuple[complex, complex]
 
 PRINTED_HALF_PERIOD = 2.62205755429212
-TRUE_HALF_PERIOD = 1.8540746773013719  # for g2 = 1; check F1 computes it, the tests compare
+TRUE_HALF_PERIOD = 1.8540746773013719  # for g2 = 1; check F1 computes it, and a test compares
 LISTING: HalfPeriods = (PRINTED_HALF_PERIOD, PRINTED_HALF_PERIOD * 1j)
 LEMNISCATIC: HalfPeriods = (TRUE_HALF_PERIOD, TRUE_HALF_PERIOD * 1j)
 PLACEHOLDER: HalfPeriods = (1.0, 1.0j)
@@ -54,7 +55,7 @@ def box_points(periods: HalfPeriods, m_max: int = 12, n_max: int = 12) -> Array:
 
 
 class ListingValues(NamedTuple):
-    """Values of the listing, and how often it interfered."""
+    """Values of the listing, and how often its clamps and thresholds changed them."""
 
     wp: Array
     wp_prime: Array
@@ -64,7 +65,7 @@ class ListingValues(NamedTuple):
 
 
 def wp_and_prime(z: Array, periods: HalfPeriods, m_max: int = 12, n_max: int = 12) -> ListingValues:
-    """`wp_and_wp_prime` of the listing, clamps and all."""
+    """`wp_and_wp_prime` of the listing, with its clamps."""
     z = np.atleast_1d(np.asarray(z, dtype=np.complex128))
     near_origin = np.abs(z) < NEAR_POLE
     safe = np.where(near_origin, 1.0, z)

@@ -13,7 +13,7 @@ from verification.claims.claim import Claim, Finding, Verdict, judge_parts, judg
 from verification.claims.numpy_listing import HalfPeriods
 from wefpe_core import Lattice
 
-PRINTED = "2.62205755429212"  # as printed: a string, so that no digit is added by rounding
+PRINTED = "2.62205755429212"  # a string, so that rounding adds no digit to what is printed
 LAST_DIGIT = 5e-15  # half a unit of the last printed decimal
 SAME = 1e-12  # two numbers computed in double precision that are meant to be equal
 
@@ -123,7 +123,7 @@ def placeholder_periods(constructor: Constructor = numpy_listing.half_periods) -
     figures = {"g2 obtained": obtained[0].real, "g3 obtained": obtained[1].real}
     for g2, g3 in NON_LEMNISCATIC:
         figures[f"omega1 for ({g2:g}, {g3:g})"] = Lattice.from_invariants(g2, g3).omega1.real
-    # With z mapped by the same half-periods, only a power of the scale is left of the change.
+    # z is mapped by the same half-periods, so the features change only by a power of the scale.
     here = ground_truth.raw_features(14, constructor(1.0, 0.1), 1.0)
     default = ground_truth.raw_features(14, constructor(1.0, 0.0), 1.0)
     figures["features of wp, ratio"] = _ratio(here[:, :2], default[:, :2])

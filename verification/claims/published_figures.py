@@ -65,7 +65,7 @@ def _mean_numbers(
 
 # --- F39 ------------------------------------------------------------------------------------
 
-# A sheet that keeps three of four neighbours and has no fold passes for faithful.
+# A sheet counts as faithful if it keeps three of four neighbours and has no fold.
 FAITHFUL = 0.75
 
 
@@ -83,7 +83,7 @@ def plane_numbers(table: Array) -> dict[str, float]:
 
 
 def principal_plane(tables: Tables = published_tables, seeds: int = 5) -> Finding:
-    """F39: does the plane keep the arrangement, and does that of learned positions not?"""
+    """F39: the plane should keep the arrangement, and the plane of learned positions should not."""
     figures = {"neighbours kept by chance": neighbours_by_chance(GRID)}
     found = {
         name: _mean_numbers(plane_numbers, each, seeds)
@@ -111,7 +111,7 @@ def principal_plane(tables: Tables = published_tables, seeds: int = 5) -> Findin
         f"{100 * waves['cells unfolded']:.0f} %, R² = {waves['R² of the position']:.2f}; learned: "
         f"{100 * noise['neighbours kept']:.0f} % and {100 * noise['cells unfolded']:.0f} %"
     )
-    # Chance itself varies from draw to draw, by far less than its double.
+    # Chance varies from draw to draw, but by far less than a factor of two.
     is_cloud = noise["neighbours kept"] < 2 * chance and noise["R² of the position"] < 0.1
     is_kept = ours["neighbours kept"] >= FAITHFUL and ours["cells unfolded"] == 1
     return Finding(judge_parts(is_kept, is_cloud), evidence, figures)
@@ -134,7 +134,7 @@ def pattern_numbers(table: Array) -> dict[str, float]:
 
 
 def similarity_pattern(tables: Tables = published_tables, seeds: int = 5) -> Finding:
-    """F40: the pattern, the one of noise, and what governs it."""
+    """F40: the pattern of the similarities, that of noise, and what governs it."""
     measured = partial(_mean_numbers, pattern_numbers, seeds=seeds)
     found = {
         name: measured(tables=each)
@@ -146,7 +146,7 @@ def similarity_pattern(tables: Tables = published_tables, seeds: int = 5) -> Fin
         )
     }
     figures = {f"{name}: {key}": value for name, n in found.items() for key, value in n.items()}
-    # In noise the profile has no fall that a rise could make up for.
+    # The profile of noise has no fall that a rise could make up for.
     del figures["learned: rise after the minimum"]
     ours, noise = found["encoding"], found["learned"]
     evidence = (
@@ -170,12 +170,12 @@ def similarity_pattern(tables: Tables = published_tables, seeds: int = 5) -> Fin
 
 # --- F41 ------------------------------------------------------------------------------------
 
-# The statistics of the attention of the middle patch, one for each of so many seeds.
+# From a number of seeds, the statistics of the attention of the middle patch for each seed.
 Statistics = Callable[[int], list[Any]]
 
 LOCAL = -0.5  # Spearman of distance and attention; -1 is a strict fall with every step away
-# 3.5 deviations of the rank correlation of noise over 196 patches: one study of 20 seeds in a
-# hundred goes beyond.
+# 3.5 deviations of the rank correlation of noise over 196 patches, which one study of 20 seeds in
+# a hundred exceeds.
 CHANCE = 0.25
 
 

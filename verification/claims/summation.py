@@ -37,7 +37,7 @@ def by_modulus(points: Array) -> Array:
 
 
 def disk_instead_of_box(points: Array) -> Array:
-    """As many points, but those nearest to 0: what does help (complete up to a radius)."""
+    """As many points, but those nearest to 0. A sum that is complete up to a radius does help."""
     a = np.abs(points).min()
     reach = math.ceil(math.sqrt(points.size)) + 1
     m, n = np.mgrid[-reach : reach + 1, -reach : reach + 1]
@@ -173,7 +173,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
 
 
 def _worst_equal_terms(count: int, bound: RoundingBound) -> tuple[float, float]:
-    """Of 4,000 values in [1, 2), the one whose repeated sum misses most; exact in fractions."""
+    """The value, of 4,000 in [1, 2), whose repeated sum has the largest error over the bound."""
     values = np.random.default_rng(624).uniform(1, 2, 4000)
     sums = np.cumsum(np.broadcast_to(values[:, None], (values.size, count)), axis=1)[:, -1]
     errors = np.array(

@@ -80,7 +80,7 @@ def statistics(protocol: Protocol, seeds: int) -> tuple[DecayTable, DecayTable]:
 
 
 def deviations(table: DecayTable, mean: DecayTable, spread: DecayTable) -> DecayTable:
-    """How many standard deviations each printed row is away; a digit printed is the least."""
+    """The distance of each printed row in standard deviations, each at least a printed digit."""
     rows = zip(table, mean, spread, PRINTED_DIGIT, strict=True)
     return DecayTable(*(abs(value - m) / max(s, digit) for value, m, s, digit in rows))
 
