@@ -69,8 +69,11 @@ def models(
 ) -> int:
     """Time training steps of a ViT with each encoding, and beside timm's.
 
-    A step is forward, cross-entropy, backward and AdamW on one batch, in float32 on one thread.
-    The steps of all entries take turns, and the best of each counts.
+    A step is forward, cross-entropy, backward and AdamW on one batch, in float32 on one thread
+    without a compiler. The steps of all entries take turns, and the best of each counts. The
+    encoding alone is all it computes in one step of that batch, forward and backward. What a step
+    costs beyond both is what the model does with the encoding: a bias takes attention off its
+    fastest path.
     """
     from verification.bench import time_models
 
@@ -90,7 +93,8 @@ def training(
     """Time the training engine beside a plain loop over timm's model, and the share of the data.
 
     Both train a ViT of the same shape on the same augmented batches, one epoch at a time and in
-    turns; the best epoch of each counts, by the clock on the wall.
+    turns; the best epoch of each counts, by the clock on the wall. The share of the data is what
+    preparing the batches takes alone.
     """
     from verification.bench import time_training
 

@@ -1,8 +1,4 @@
-"""Time the backends beside their peers, as multiples of numpy.exp.
-
-Samples of each work alternate with samples of the yardstick that last as long, and the best of
-each counts.
-"""
+"""``wefpe bench backends``: the backends beside their peers, as multiples of numpy.exp."""
 
 from __future__ import annotations
 

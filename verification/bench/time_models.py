@@ -1,10 +1,4 @@
-"""Time training steps of ViT-Ti/16 at 224 with each encoding, and beside timm's.
-
-A step is forward, cross-entropy, backward and AdamW on one batch, in float32 on one thread without
-a compiler. The steps of all entries take turns, and the best of each counts. Beside it stands the
-encoding alone: all it computes in one step of that batch, forward and backward. What a step costs
-beyond both is what the model does with the answer (a bias takes attention off its fastest path).
-"""
+"""``wefpe bench models``: training steps with each encoding, and beside timm's model."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Time the training engine beside a plain loop over timm's model, and the share of the data.
-
-Both train a ViT of the same shape on the same augmented batches, one epoch at a time and in turns;
-the best epoch of each counts, by the clock on the wall. Beside it stands what preparing the batches
-takes alone.
-"""
+"""``wefpe bench training``: the engine beside a plain loop over timm's model, and the data."""
 
 from __future__ import annotations
 
