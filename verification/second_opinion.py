@@ -111,7 +111,7 @@ def agreements(count: int) -> tuple[list[Agreement], list[Skip]]:
         for function in ("wp_and_prime", "zeta", "sigma")
     ]
     if "flint" not in available_backends():
-        return found, [Skip("flint", "not installed (pip install 'wefpe[flint]')")]
+        return found, [Skip.not_installed("flint")]
     found += [
         compare(function, "Arb balls", arb_balls, count)
         for function in ("wp_and_prime", "zeta", "sigma")

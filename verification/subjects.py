@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from verification.functions import ARRAY_FUNCTIONS
-from wefpe_core import AbstractBackend, Lattice, available_backends, get_backend
+from wefpe_core import AbstractBackend, Lattice, WefpeError, available_backends, get_backend
+from wefpe_core.registry import backend_descriptions
 
 DTYPES = ("complex128", "complex64")
 BACKENDS = ("numpy", "torch")
@@ -94,17 +95,39 @@ def tensor_lattice_subject(device: str) -> Subject:
     )
 
 
+class DoublePrecisionError(WefpeError, TypeError):
+    """A tensor of double precision appeared where the device would have none."""
+
+
+def forbid_double_precision() -> AbstractContextManager[Any]:
+    """A mode that raises as soon as an operation gives a tensor of float64 or complex128."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class ForbidDoublePrecision(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(result):
+                if getattr(leaf, "dtype", None) in (torch.float64, torch.complex128):
+                    raise DoublePrecisionError(f"{func} gives {leaf.dtype}")
+            return result
+
+    mode: Callable[[], AbstractContextManager[Any]] = ForbidDoublePrecision
+    return mode()
+
+
 def single_precision_subject(device: str) -> Subject:
     """torch as on a device without float64: a tensor of double precision is an error."""
-    from verification.torch_modes import ForbidDoublePrecision
-
     plain = torch_subject(device)
     return replace(
         plain,
         label=f"{plain.label} float32 only",
         dtypes=("complex64",),
         functions=ARRAY_FUNCTIONS,
-        within=ForbidDoublePrecision,
+        within=forbid_double_precision,
     )
 
 
@@ -121,6 +144,11 @@ class Skip:
     name: str  # torch, cuda or flint, as in --require
     reason: str
 
+    @classmethod
+    def not_installed(cls, backend: str) -> Skip:
+        (extra,) = (row.extra for row in backend_descriptions() if row.name == backend)
+        return cls(backend, f"not installed (pip install 'wefpe[{extra}]')")
+
 
 def subjects_here(
     backends: Sequence[str] = BACKENDS,
@@ -135,7 +163,7 @@ def subjects_here(
     if "torch" not in backends:
         return subjects, []
     if "torch" not in available_backends():
-        return subjects, [Skip("torch", "not installed (pip install 'wefpe[torch]')")]
+        return subjects, [Skip.not_installed("torch")]
     skipped = []
     for device in devices:
         if device == "cuda" and not cuda_is_available():

@@ -27,11 +27,11 @@ from verification.measure import Row, measure
 from verification.precision_report import LawResidual, PrecisionReport, print_report
 from verification.subjects import BACKENDS, DEVICES, DTYPES, Skip, Subject, subjects_here
 from wefpe_core import WefpeError
+from wefpe_core.registry import backend_descriptions
 from wefpe_core.reporting import describe_versions
 
 LAW_POINTS = 200
 REQUIRABLE = ("torch", "cuda", "flint")
-_PACKAGES = ("wefpe", "numpy", "mpmath", "torch", "python-flint")
 
 
 class Size(NamedTuple):
@@ -114,9 +114,10 @@ def run(
     ceiling = contracts["laws"]["residual"]["complex128"]["largest"]
     lawful = [s for s in subjects if s.functions is None and s.contract == "accuracy"]
     agreements, without = second_opinion.agreements(wanted.sample)
+    packages = [row.package for row in backend_descriptions() if row.package]
     report = PrecisionReport(
         setting={
-            "versions": describe_versions(_PACKAGES),
+            "versions": describe_versions(["wefpe", *packages]),
             "platform": f"{platform.system()} {platform.machine()}",
             "size": f"{size}, {sum(row.errors.size for row in rows):,} values",
             "seconds": f"{time.perf_counter() - start:.0f}",

@@ -18,10 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from wefpe_core import InputError
+from wefpe_core.registry import backend_descriptions
 
 Work = Callable[[], object]
 Clock = Callable[[], float]
-_EXTRAS = {"torch": "wefpe[torch]", "flint": "wefpe[flint]"}
+_EXTRAS = {row.library: f"wefpe[{row.extra}]" for row in backend_descriptions() if row.extra}
 
 
 # --- Measure -------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,9 +57,18 @@ def sincos_tables(rng: np.random.Generator) -> Array:
 
 def _mean_numbers(
     measures: Callable[[Array], dict[str, float]], tables: Tables, seeds: int
-) -> dict[str, float]:
-    runs = [measures(tables(np.random.default_rng(seed))) for seed in range(seeds)]
-    return {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+) -> dict[str, dict[str, float]]:
+    """The means over the seeds, for the tables that are judged and for three others."""
+    found = {}
+    for name, each in (
+        ("encoding", tables),
+        ("coordinates", coordinate_tables),
+        ("sin-cos", sincos_tables),
+        ("learned", learned_tables),
+    ):
+        runs = [measures(each(np.random.default_rng(seed))) for seed in range(seeds)]
+        found[name] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+    return found
 
 
 # --- F39 ------------------------------------------------------------------------------------
@@ -85,15 +93,7 @@ def plane_numbers(table: Array) -> dict[str, float]:
 def principal_plane(tables: Tables = published_tables, seeds: int = 5) -> Finding:
     """F39: the plane should keep the arrangement, and the plane of learned positions should not."""
     figures = {"neighbours kept by chance": neighbours_by_chance(GRID)}
-    found = {
-        name: _mean_numbers(plane_numbers, each, seeds)
-        for name, each in (
-            ("encoding", tables),
-            ("coordinates", coordinate_tables),
-            ("sin-cos", sincos_tables),
-            ("learned", learned_tables),
-        )
-    }
+    found = _mean_numbers(plane_numbers, tables, seeds)
     for name, numbers in found.items():
         figures |= {f"{name}: {key}": value for key, value in numbers.items()}
     ours, plain, waves = found["encoding"], found["coordinates"], found["sin-cos"]
@@ -135,16 +135,7 @@ def pattern_numbers(table: Array) -> dict[str, float]:
 
 def similarity_pattern(tables: Tables = published_tables, seeds: int = 5) -> Finding:
     """F40: the pattern of the similarities, that of noise, and what governs it."""
-    measured = partial(_mean_numbers, pattern_numbers, seeds=seeds)
-    found = {
-        name: measured(tables=each)
-        for name, each in (
-            ("encoding", tables),
-            ("coordinates", coordinate_tables),
-            ("sin-cos", sincos_tables),
-            ("learned", learned_tables),
-        )
-    }
+    found = _mean_numbers(pattern_numbers, tables, seeds)
     figures = {f"{name}: {key}": value for name, n in found.items() for key, value in n.items()}
     # The profile of noise has no fall that a rise could make up for.
     del figures["learned: rise after the minimum"]
