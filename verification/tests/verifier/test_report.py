@@ -216,3 +216,16 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for option in ("backend", "function", "device", "dtype", "size", "output", "require", "record"):
         assert f"--{option}" in text
+
+
+def test_a_page_shows_text_as_text() -> None:
+    pytest.importorskip("jinja2", reason="the report extra is not installed")
+    from verification.html_page import PageSection, PageTable, html_page
+
+    table = PageTable(["<a>", "b"], [["<i>1</i>", "1,000"]], ["good"], prose=True)
+    page = html_page("a & b", [PageSection("<h>", "<note>", [table])], "x < y")
+    for text in ("<a>", "<i>", "<h>", "<note>", "x < y"):
+        assert text not in page
+    assert "<title>a &amp; b</title>" in page
+    assert '<td class="number" data-heading="b">1,000</td>' in page
+    assert '<tr class="good">' in page
