@@ -189,7 +189,7 @@ def _worst_equal_terms(count: int, bound: RoundingBound) -> tuple[float, float]:
 Evaluator = Callable[[Array, HalfPeriods], ListingValues]
 
 
-def _finite(value: float) -> float:
+def _as_figure(value: float) -> float:
     """The value as a figure, which must be finite: infinity becomes the largest double."""
     return min(float(value), sys.float_info.max)
 
@@ -229,9 +229,9 @@ def clamps(evaluate: Evaluator = numpy_listing.wp_and_prime) -> Finding:
     figures |= {
         "clips and skips on the paper's grids": float(clips),
         "largest error of a feature": feature_error,
-        "|wp| at z=2e-7": _finite(towards_0[5]),
-        "|wp| at z=1e-7": _finite(towards_0[6]),
-        "|wp| at the pole 2 omega1": _finite(np.abs(other_pole.wp[0])),
+        "|wp| at z=2e-7": _as_figure(towards_0[5]),
+        "|wp| at z=1e-7": _as_figure(towards_0[6]),
+        "|wp| at the pole 2 omega1": _as_figure(np.abs(other_pole.wp[0])),
         "(1, i), 24x24: |Re wp'| at the corner by 0": float(corners[0]),
         "(1, i), 24x24: |Re wp'| at the next corner": float(corners[1]),
         **{f"change over {k} periods": value for k, value in drift.items()},
