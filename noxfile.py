@@ -57,12 +57,12 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_backend="uv")
 def minimums(session: nox.Session) -> None:
-    """Run the tests on the lowest versions that pyproject.toml allows; needs uv.
+    """Run the tests on the lowest versions that pyproject.toml allows, but for torch; needs uv.
 
     Warnings are no errors here: old libraries warn about each other.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, "test")
-    lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow")
+    lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow", "-c", "constraints.txt")
     session.install(*lowest, "-e", ".[training,flint,report]", *requirements)
     session.run("pytest", "-n", "auto", "--dist", "loadgroup", "-W", "default", *session.posargs)
 
