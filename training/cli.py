@@ -56,3 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     exit_code: int = command.main(words[1:])
     return exit_code
+
+
+if __name__ == "__main__":  # for launchers: accelerate launch -m training.cli train ...
+    raise SystemExit(main())

@@ -40,7 +40,7 @@ def train(
     """Train a model, choose its weights without the test set, test once.
 
     The run's folder gets the effective config, checkpoints, a log, curves and a report. The same
-    command runs on one CPU or GPU, and on many: accelerate launch -m training.commands.train ...
+    command runs on one CPU or GPU, and on many: accelerate launch -m training.cli train ...
     """
     from training.config import available_configs, dump_toml, load_config
 

@@ -44,7 +44,7 @@ WITHOUT_DROPOUT = (
 
 
 def train_command(folder: Path, *overrides: str, launcher: Sequence[str] = ()) -> list[str]:
-    module = ["-m", "training.commands.train", "digits", *TINY, *overrides]
+    module = ["-m", "training.cli", "train", "digits", *TINY, *overrides]
     return [sys.executable, *launcher, *module, "--folder", str(folder), "--resume"]
 
 

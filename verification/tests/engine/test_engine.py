@@ -94,7 +94,7 @@ def test_the_three_tiers_have_their_rates():
     groups = parameter_groups(micro("weierstrass"))
     optimizer = build_optimizer(groups, options)
     set_rate(optimizer, 0.5)
-    rates = {g.part: p["lr"] for g, p in zip(groups, optimizer.param_groups, strict=True)}
+    rates = {g.tier: p["lr"] for g, p in zip(groups, optimizer.param_groups, strict=True)}
     assert rates == pytest.approx({"backbone": 2e-5, "encoding": 3.2e-4, "head": 4e-4})
 
 
