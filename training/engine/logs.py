@@ -50,9 +50,6 @@ class JsonLines(Listener):
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.log
 
-    def started(self, total_steps: int, step: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-
     def logged(self, row: Row) -> None:
         append_line(self._path, row)
 
@@ -131,7 +128,7 @@ class Display(Listener):
             self._console.print(epoch_line(row), highlight=False, soft_wrap=True)
 
     def said(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.out(text, highlight=False)
 
     def finished(self) -> None:
         self._progress.stop()

@@ -50,11 +50,11 @@ def run(
 
     A finished run is not repeated: its result is returned.
     """
-    console = console or Console(stderr=True)
     check_files(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
     is_main = accelerator.is_main_process
+    console = (console or Console(stderr=True)) if is_main else Console(quiet=True)
     with accelerator.main_process_first():
         folder = open_folder(experiment, path, resume=resume) if is_main else RunFolder(path)
     with folder.locked() if is_main else nullcontext():
@@ -62,7 +62,7 @@ def run(
         if result is None:
             result = _train_and_test(experiment, folder, splits, accelerator, console)
         else:
-            _print_once(accelerator, console, f"{path} is finished: nothing to do")
+            console.out(f"{path} is finished: nothing to do", highlight=False)
         if is_main and not folder.report.exists():
             draw_curves(folder)
             write_report(folder, experiment, result)
@@ -121,8 +121,8 @@ def _train_and_test(
     epochs = experiment.training.epochs
     for phase in _phases(experiment, folder, splits):
         trainer = _build_trainer(experiment, phase, splits.normalise, epochs, accelerator, console)
-        title = f"{phase.title}: {phase.train.description}, {epochs} epochs"
-        _print_once(accelerator, console, title)
+        description = f"{phase.title}: {phase.train.description}, {epochs} epochs"
+        console.out(description, highlight=False)
         progress = trainer.fit()
         epochs = progress.best_epoch or epochs  # the final phase takes what the search found
     if accelerator.is_main_process:  # before the test: a damaged test image must not cost them
@@ -147,9 +147,7 @@ def _train_and_test(
     if accelerator.is_main_process:
         folder.write_result(result)
     accuracy = f"test accuracy {scores.accuracy:.2%} of {scores.images:,} images"
-    _print_once(
-        accelerator, console, f"{accuracy}; report, curves and weights are in {folder.path}"
-    )
+    console.out(f"{accuracy}; report, curves and weights are in {folder.path}", highlight=False)
     return result
 
 
@@ -235,7 +233,7 @@ def _build_trainer(
     feed = TrainingFeed(phase.train, plan, augmentation, accelerator.device)
 
     def record_loaded(report: LoadReport) -> None:
-        _print_once(accelerator, console, str(report))
+        console.out(str(report), highlight=False)
         if accelerator.is_main_process:
             write_whole(phase.folder.pretrained, f"{report}\n")
 
@@ -253,9 +251,3 @@ def _build_trainer(
         accelerator=accelerator,
         listeners=listeners,
     )
-
-
-def _print_once(accelerator: Accelerator, console: Console, text: str) -> None:
-    """Print on the main process only."""
-    if accelerator.is_main_process:
-        console.print(text, highlight=False, markup=False)
