@@ -33,9 +33,9 @@ class NonFiniteError(RunError):
     """The loss or a weight became infinite or not a number."""
 
 
-class DamagedCheckpointError(RunError):
-    """A file of a checkpoint is missing, or differs from the one that was saved."""
-
-
 class CheckpointFormatError(RunError):
     """A newer version wrote a checkpoint in a format that this version does not know."""
+
+
+class DamagedCheckpointError(RunError):
+    """The files of a checkpoint are not those that were written."""

@@ -40,8 +40,8 @@ class FinishedRun:
         if image_size is None:
             return self.splits
         normalise = self.splits.normalise
-        update = {"image_size": image_size, "mean": normalise.mean, "std": normalise.std}
-        data = self.experiment.data.model_copy(update=update)
+        seen = {"image_size": image_size, "mean": normalise.mean, "std": normalise.std}
+        data = self.experiment.data.model_copy(update=seen)
         return open_data(data, self.experiment.seed)
 
 

@@ -40,7 +40,7 @@ from training.models import LoadReport
 from wefpe_core.reporting import git_commit, package_versions, peak_memory_mb, processor_name
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-_PACKAGES = ("wefpe", "torch", "numpy", "accelerate", "kornia")
+_PACKAGES = ("wefpe", "torch", "numpy", "accelerate")
 
 
 def run(

@@ -143,8 +143,8 @@ class Sweep:
             self._check_folder(each)
 
     def _check_folder(self, planned: Planned) -> None:
-        folder = planned.folder
-        if folder.read_result() is not None and not same_config(folder, planned.experiment):
+        done = planned.folder.read_result()
+        if done is not None and not same_config(planned.folder, planned.experiment):
             raise RunError(
                 f"{planned.folder.path} holds a finished run of another config; "
                 "give the comparison another --folder"
