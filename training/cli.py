@@ -152,5 +152,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # for launchers: accelerate launch -m training.cli train ...
     raise SystemExit(main())

@@ -138,6 +138,7 @@ class Training(Section):
 
 
 class Optimizer(Section):
+    name: Literal["adamw"] = "adamw"
     learning_rate: Positive = 1e-3
     weight_decay: NotNegative = 0.05
     betas: Annotated[tuple[ShareBelowOne, ShareBelowOne], _List] = (0.9, 0.999)

@@ -23,8 +23,8 @@ from training.data import open_data
 from training.data import splits as splits_module
 from training.engine.finished_run import evaluate_run, open_finished_run
 from training.engine.run import run
-from training.engine.run_folder import RunFolder, training_rows
-from training.errors import NonFiniteError, RunError
+from training.engine.run_folder import RunFolder, same_config, training_rows
+from training.errors import CheckpointFormatError, NonFiniteError, RunError
 from training.models.checkpoint_files import CheckpointError
 from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
 
@@ -91,6 +91,45 @@ def test_a_folder_with_a_run_is_not_overwritten(finished):
 def test_a_run_of_another_config_is_not_resumed(finished):
     with pytest.raises(RunError, match=r"optimizer\.learning_rate was 0\.003, is 0\.004"):
         short_run(finished, "optimizer.learning_rate=0.004", resume=True)
+
+
+def test_a_run_begun_before_formats_were_counted_is_resumed(tmp_path):
+    # The folder was written by the last version without formats, stopped after epoch 1 of 2.
+    path = tmp_path / "run"
+    shutil.copytree(Path(__file__).parent / "run_without_format", path)
+    before = (path / "log.jsonl").read_text()
+    result = run(load_config(path / "config.toml"), path, resume=True, console=QUIET)
+    assert (path / "log.jsonl").read_text().startswith(before)
+    *_, third, fourth, epoch = training_rows(path / "log.jsonl")
+    # That version went on with these numbers, on one machine: others round differently.
+    assert third["loss"] == pytest.approx(2.4045040607452393, rel=1e-5)
+    assert fourth["loss"] == pytest.approx(2.4404449462890625, rel=1e-5)
+    assert epoch["validation"]["loss"] == pytest.approx(2.402520179748535, rel=1e-5)
+    assert epoch["encoding"]["tau_imag"] == pytest.approx(0.9974254360807715, rel=1e-6)
+    assert result["epochs"] == 2
+
+
+def test_a_run_of_a_newer_format_is_not_resumed(tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(Path(__file__).parent / "run_without_format", path)
+    state = path / "checkpoints" / "step-00000002" / "state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"format": 7}))
+    before = (path / "log.jsonl").read_text()
+    with pytest.raises(CheckpointFormatError, match="has format 7"):
+        run(load_config(path / "config.toml"), path, resume=True, console=QUIET)
+    assert (path / "log.jsonl").read_text() == before
+
+
+def test_the_config_of_a_folder_counts_and_not_a_hash_of_an_earlier_version(tmp_path, finished):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    recorded = json.loads((path / "result.json").read_text()) | {"config_hash": "0123456789abcdef"}
+    (path / "result.json").write_text(json.dumps(recorded))
+    folder = RunFolder(path)
+    assert same_config(folder, load_config("digits", SHORT))
+    assert short_run(path, resume=True) == recorded
+    assert same_config(folder, load_config("digits", [*SHORT, "logging.every_steps=7"]))
+    assert not same_config(folder, load_config("digits", [*SHORT, "seed=1"]))
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
