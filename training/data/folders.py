@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
@@ -16,10 +17,8 @@ from training.data.sources import ImageSource, MemorySource, OpenedData, checked
 from training.errors import DataError, DataNotFoundError
 from training.parsing import ImageSize, height_and_width
 
-# Images in files: decoded by Pillow in threads, resized once, kept in memory where they fit.
-#
-# Pillow lets go of the interpreter while it decodes, so threads serve as well as processes would
-# and bring no randomness and no memory of their own.
+if TYPE_CHECKING:
+    from training.config.schema import Data
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 # Decoded images up to this many bytes are read at the start and kept; every process keeps its own.
@@ -151,13 +150,13 @@ Listing = list[tuple[Path, int]]
 # --- One folder per class --------------------------------------------------------------------
 
 
-def open_class_folders(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
+def open_class_folders(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     """``train/CLASS/IMAGE``, ``test/CLASS/IMAGE`` and, if there is one, ``val/CLASS/IMAGE``.
 
     The classes are the folders of train/ in alphabetical order. Files whose names do not end like
     an image and names that begin with a dot are passed over.
     """
-    _check_folder(path)
+    path = _folder(data)
     for part in ("train", "test"):
         if not (path / part).is_dir():
             raise DataNotFoundError(f"{path} has no folder {part}/ of class folders")
@@ -217,13 +216,13 @@ _TRAIN, _VALIDATION, _BOTH, _TEST = (
 )
 
 
-def open_vtab(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
+def open_vtab(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     """The common folder format of VTAB-1k: lists of lines ``images/NAME LABEL``.
 
     The names of the classes come from ``classes.json``, a list, if there is one. An image in two
     lists that must not share any is an error.
     """
-    _check_folder(path)
+    path = _folder(data)
     for name in (_TRAIN, _VALIDATION, _TEST):
         if not (path / name).is_file():
             raise DataNotFoundError(f"{path} lacks {name} of the VTAB folder format")
@@ -285,9 +284,11 @@ def _vtab_names(path: Path, count: int) -> tuple[str, ...]:
 # --- Shared ----------------------------------------------------------------------------------
 
 
-def _check_folder(path: Path) -> None:
+def _folder(data: Data) -> Path:
+    path = Path(data.path).expanduser()
     if not path.is_dir():
         raise DataNotFoundError(f"data.path: {path} is not a folder")
+    return path
 
 
 def _source(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,10 +13,17 @@ pytest.importorskip("PIL", reason="the training extra is not installed")
 
 from PIL import Image
 
-from training.data import DataError, DataNotFoundError, FileSource, MemorySource, subset
+from training.config.schema import Data
+from training.data import (
+    DATASETS,
+    DataError,
+    DataNotFoundError,
+    FileSource,
+    MemorySource,
+    subset,
+)
 from training.data import folders as files_module
-from training.data.folders import open_class_folders, open_vtab
-from training.data.generated import digits, draw_shapes, shapes
+from training.data.built_in import digits, draw_shapes, shapes
 from verification.tests.data_archives import write_class_folders, write_image, write_vtab
 
 
@@ -186,6 +196,14 @@ def test_many_missing_files_are_counted(tmp_path):
 
 
 # --- Folders -----------------------------------------------------------------------------------
+
+
+def open_class_folders(path):
+    return DATASETS["folder"].open(Data(name="folder", path=str(path)))
+
+
+def open_vtab(path):
+    return DATASETS["vtab"].open(Data(name="vtab", path=str(path)))
 
 
 def test_class_folders(tmp_path):
@@ -367,3 +385,17 @@ def test_shapes_depend_on_their_seed_only():
     assert (len(train), len(test)) == (2048, 512)
     every = {bytes(image) for image in train.fetch(torch.arange(2048)).flatten(1).numpy()}
     assert not any(bytes(i) in every for i in test.fetch(torch.arange(512)).flatten(1).numpy())
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes"])
+def test_a_record_says_what_the_opened_data_are(name):
+    record = DATASETS[name]
+    source = record.open(Data(name=name)).source
+    assert (len(source), source.channels) == (record.training_images, record.channels)
+    assert source.size == (record.size, record.size)
+    assert len(source.class_names) == record.classes
+
+
+def test_records_are_read_without_torch():
+    code = "import sys; from training.data import DATASETS; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

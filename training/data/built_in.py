@@ -1,15 +1,19 @@
-"""Data sets that need no file: the digits of scikit-learn, and shapes drawn from a seed."""
+"""Data sets that need no file: the digits of scikit-learn, and drawn shapes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from training.data.sources import MemorySource, stratified_choice
+from training.data.sources import MemorySource, OpenedData, stratified_choice
+from training.parsing import ImageSize
 from training.randomness import generator
 from wefpe_core import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from training.config.schema import Data
 
 DIGITS_TEST_IMAGES = 360
 _DIGITS_WHITE = 16  # the grey values of scikit-learn's digits are 0 to 16
@@ -19,6 +23,14 @@ SHAPES_TEST_IMAGES = 512
 SHAPES_SIZE = 16
 _CELL = 4  # pixels; marks fill cells, so that patches of 4 cut none
 _CORNERS = ("upper left", "upper right", "lower left", "lower right")
+
+
+def open_digits(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    return OpenedData(digits("train"), 0, lambda: digits("test"))
+
+
+def open_shapes(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    return OpenedData(shapes("train"), 0, lambda: shapes("test"))
 
 
 def digits(part: str) -> MemorySource:
