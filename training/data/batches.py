@@ -16,9 +16,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from training.augmentation import Augmentation, Draws
+from training.augmentation import Augmenter
 from training.data.sources import ImageSource
-from training.randomness import generator
+from training.randomness import Draws, generator
 from wefpe_core import InputError
 
 Prepared = TypeVar("Prepared")
@@ -126,19 +126,19 @@ class TrainingFeed:
         self,
         source: ImageSource,
         plan: BatchPlan,
-        augmentation: Augmentation,
+        augmenter: Augmenter,
         device: torch.device | str = "cpu",
     ) -> None:
         if plan.size != len(source):
             raise InputError(f"a plan for {plan.size} images, but {source.description}")
-        if augmentation.mixes and plan.processes > 1 and plan.batch_size // plan.processes % 2:
+        if augmenter.mixes and plan.processes > 1 and plan.batch_size // plan.processes % 2:
             raise InputError(
                 f"mixup and cutmix mix neighbours: training.batch_size={plan.batch_size} over "
                 f"{plan.processes} processes must give each an even number of images"
             )
         self.source = source
         self.plan = plan
-        self.augmentation = augmentation
+        self.augmenter = augmenter
         self.device = torch.device(device)
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class TrainingFeed:
         draws = Draws(
             plan.seed, epoch, number, size=plan.global_size(number), places=plan.places(number)
         )
-        images, targets = self.augmentation(images, labels, draws)
+        images, targets = self.augmenter(images, labels, draws)
         return Batch(images, targets, labels, indices, number)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:

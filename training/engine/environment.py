@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-_PACKAGES = ("wefpe", "torch", "numpy", "accelerate", "kornia")
+_PACKAGES = ("wefpe", "torch", "numpy", "accelerate")
 
 
 def circumstances(accelerator: Accelerator) -> dict[str, Any]:

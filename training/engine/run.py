@@ -19,7 +19,7 @@ from accelerate import Accelerator, DistributedType
 from rich.console import Console
 from torch import nn
 
-from training.augmentation import Augmentation, Normalisation
+from training.augmentation import Augmenter, Normalisation
 from training.config import (
     Experiment,
     build_model,
@@ -204,13 +204,13 @@ def _trainer(
         rank=accelerator.process_index,
         processes=accelerator.num_processes,
     )
-    augmentation = Augmentation(
+    augmenter = Augmenter(
         experiment.augmentation,
         normalise,
         classes=len(part.train.class_names),
         warmup_epochs=experiment.schedule.warmup_epochs,
     )
-    feed = TrainingFeed(part.train, plan, augmentation, accelerator.device)
+    feed = TrainingFeed(part.train, plan, augmenter, accelerator.device)
 
     def note_loaded(report: LoadReport) -> None:
         _say(accelerator, console, str(report))

@@ -297,7 +297,7 @@ class Trainer:
 
     def evaluate(self, source: ImageSource) -> Scores:
         """Scores of the weights to be selected."""
-        normalise, size = self.feed.augmentation.normalise, self.experiment.training.batch_size
+        normalise, size = self.feed.augmenter.normalise, self.experiment.training.batch_size
         return evaluate(self.best_model, source, normalise, size, self.accelerator)
 
     # --- Logs ------------------------------------------------------------------------------
