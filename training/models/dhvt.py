@@ -18,8 +18,15 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
-from training.models.layers import NORM_EPS, DropPath, attend, grid_of, initialise
-from training.models.position_hooks import add_position, checked_encoding, shared_tables
+from training.models.layers import (
+    NORM_EPS,
+    DropPath,
+    add_position,
+    attend,
+    checked_encoding,
+    grid_of,
+    initialise,
+)
 from training.models.vit import check_shape, encoding_by_name
 from wefpe_core import InputError
 
@@ -80,7 +87,9 @@ class HeadInteractedAttention(nn.Module):
         super().__init__()
         self.num_heads, self.layer = num_heads, layer
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate; the fused path drops
+        self.attn_drop = nn.Dropout(
+            attention_dropout
+        )  # holds the rate for the fused attention
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
         self.ht_proj = nn.Linear(dim // num_heads, dim)
@@ -232,7 +241,7 @@ class HybridVisionTransformer(nn.Module):
         maps: list[Tensor] | None = [] if return_attention else None
         patches, grid = self.patch_embed(images)
         tokens = self.pos_drop(add_position(patches, self.cls_token[0], self.encoding, grid))
-        with shared_tables(self.encoding):
+        with self.encoding.shared_pass():
             for block in self.blocks:
                 tokens = block(tokens, self.encoding, grid, maps)
         logits = self.head(self.norm(tokens[:, 0]))

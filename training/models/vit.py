@@ -15,8 +15,14 @@ from torch import Tensor, nn
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.registry import token_options
-from training.models.layers import NORM_EPS, Block, PatchEmbed, initialise
-from training.models.position_hooks import add_position, checked_encoding, shared_tables
+from training.models.layers import (
+    NORM_EPS,
+    Block,
+    PatchEmbed,
+    add_position,
+    checked_encoding,
+    initialise,
+)
 from wefpe_core import InputError
 
 Pooling = Literal["token", "mean"]
@@ -143,7 +149,7 @@ class VisionTransformer(nn.Module):
         With `n_outputs` only the first of them, and the last block computes no others.
         """
         tokens, grid = self.embed(images)
-        with shared_tables(self.encoding):
+        with self.encoding.shared_pass():
             for block in self.blocks[:-1]:
                 tokens = block(tokens, self.encoding, grid, maps)
             return self.blocks[-1](tokens, self.encoding, grid, maps, n_outputs)

@@ -15,8 +15,13 @@ from training.encodings import (
     build_encoding,
 )
 from training.models import VIT_SIZES, VisionTransformer, build_vit
-from training.models.layers import DropPath, attend, attention_weights
-from training.models.position_hooks import bias_of_tokens, rotate_patches
+from training.models.layers import (
+    DropPath,
+    attend,
+    attention_weights,
+    bias_of_tokens,
+    rotate_patches,
+)
 from verification.tests.model_doubles import (
     CEILINGS,
     GRID,
