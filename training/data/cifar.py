@@ -25,7 +25,7 @@ Labels = Literal["fine", "coarse"]
 
 @dataclass(frozen=True)
 class CifarArchive:
-    """What is published about one of the two archives."""
+    """What is published about an archive."""
 
     title: str
     url: str
@@ -84,9 +84,9 @@ def open_cifar(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     if place is None:
         if not data.download:
             raise DataNotFoundError(
-                f"no {archive.title} at {path or _download_folder()}: set data.path to the folder "
-                f"{archive.folder} or to {archive.archive_name}, or data.download=true to fetch it "
-                f"from {archive.url}"
+                f"there is no {archive.title} at {path or _download_folder()}: set data.path to "
+                f"the folder {archive.folder} or to {archive.archive_name}, or set "
+                f"data.download=true to fetch it from {archive.url}"
             )
         place = _downloaded(archive, path)
     files = _read(place, archive, (*archive.train_files, archive.names_file))
@@ -103,7 +103,7 @@ def open_cifar(data: Data, image_size: ImageSize | None = None) -> OpenedData:
 
 
 def _find(archive: CifarArchive, path: Path | None) -> Path | None:
-    """The unpacked folder or the packed file, or None if there is neither."""
+    """The unpacked folder or the packed file; None if there is neither."""
     root = path or _download_folder()
     if root.is_file():
         return root
@@ -111,7 +111,7 @@ def _find(archive: CifarArchive, path: Path | None) -> Path | None:
     for each in candidates:
         if each.is_file() or (each / archive.names_file).exists():
             return each
-    # A folder of that name without its list of classes is incomplete, not absent.
+    # A folder of that name without its list of classes is incomplete rather than absent.
     return root / archive.folder if (root / archive.folder).is_dir() else None
 
 
@@ -126,7 +126,7 @@ def _read(place: Path, archive: CifarArchive, files: tuple[str, ...]) -> dict[st
     contents: dict[str, bytes] = {}
     present = set()
     try:
-        with tarfile.open(place) as packed:  # read in its order: going back would unpack it again
+        with tarfile.open(place) as packed:  # read in order: going back would unpack it again
             for member in packed:
                 folder, _, file = member.name.removeprefix("./").rpartition("/")
                 if folder != archive.folder or not member.isfile():

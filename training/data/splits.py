@@ -1,4 +1,4 @@
-"""Opening a data set and cutting it: training, validation held out of it, and a sealed test set."""
+"""Opening a data set and dividing it into training, validation and test images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATISTICS_IMAGES = 1000  # enough for means and deviations to a per cent or tw
 class Splits:
     """The parts of a data set; no image is in two of `train`, `validation` and the test set.
 
-    `train_and_validation` is for training anew once everything has been chosen. The test set is
+    `train_and_validation` is for training again once all choices have been made. The test set is
     not read before `open_test` is called. `normalise` turns what the sources fetch into what the
     model sees.
     """
@@ -52,7 +52,7 @@ class Splits:
 
 
 def open_data(data: Data, seed: int, *, image_size: ImageSize | None = None) -> Splits:
-    """Open a data set and cut it into its parts.
+    """Open a data set and divide it into its parts.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def open_data(data: Data, seed: int, *, image_size: ImageSize | None = None) -> 
     Raises
     ------
     DataError
-        The data are damaged, or not as many as asked for; what is missing is a
+        The data are damaged, or there are fewer than asked for. If a file is missing, it is a
         `DataNotFoundError`.
     """
     size = data.image_size if image_size is None else image_size

@@ -186,9 +186,7 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads, self.layer = num_heads, layer
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attn_drop = nn.Dropout(
-            attention_dropout
-        )  # holds the rate for the fused attention
+        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate for the fused attention
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
 
