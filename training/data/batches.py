@@ -130,7 +130,7 @@ class TrainingFeed:
         device: torch.device | str = "cpu",
     ) -> None:
         if plan.size != len(source):
-            raise InputError(f"a plan for {plan.size} images, but {source.description}")
+            raise InputError(f"a plan for {plan.size} images does not fit {source.description}")
         if augmenter.mixes and plan.processes > 1 and plan.batch_size // plan.processes % 2:
             raise InputError(
                 f"mixup and cutmix mix neighbours: training.batch_size={plan.batch_size} over "
