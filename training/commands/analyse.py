@@ -149,7 +149,7 @@ def decay(
     output: Output = None,
 ) -> None:
     """Interaction of patches against their distance, with nulls."""
-    from training.randomness import parse_seeds
+    from training.parsing import parse_seeds
     from training.study.decay import decay_analysis
     from training.study.decay_measures import PROTOCOLS
     from training.study.encoding_choice import read_grid, read_subjects
@@ -185,7 +185,7 @@ def attention_init(
 ) -> None:
     """Attention of one patch before any training."""
     from training.encodings import available_encodings
-    from training.randomness import parse_seeds
+    from training.parsing import parse_seeds
     from training.study.encoding_choice import read_grid, read_place, read_subjects
     from training.study.initial_attention import initial_attention_analysis
 
@@ -335,7 +335,7 @@ def everything(
 
     Runs that are named get their evaluations at other sizes recorded in evaluations.jsonl.
     """
-    from training.randomness import parse_seeds
+    from training.parsing import parse_seeds
     from training.study.encoding_choice import read_grid, read_subjects
     from training.study.gallery import analyse_all
 

@@ -56,7 +56,7 @@ def compare(
     comparison.png.
     """
     from training.config import load_config
-    from training.randomness import parse_seeds
+    from training.parsing import parse_seeds
     from training.study.compare import Sweep, control_arms, parse_arms
     from training.study.statistics import summary_table
 

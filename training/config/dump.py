@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from training.config.schema import UNSET, Experiment
+from training.data.datasets import DATASETS
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -22,7 +23,8 @@ _WITHOUT_EFFECT = (
     ("data", "download"),
     ("model", "checkpoint"),
 )
-_CHOSEN_BY_PATH = ("folder", "vtab")  # data sets that are whatever lies there
+# Data sets that are whatever lies at data.path.
+_CHOSEN_BY_PATH = {name for name, each in DATASETS.items() if each.needs == "folder"}
 _HASH_DIGITS = 16
 
 

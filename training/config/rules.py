@@ -9,16 +9,9 @@ from collections.abc import Iterator
 
 from training.config.errors import Problem, RuleViolations
 from training.config.schema import Experiment
-from training.config.shapes import (
-    DHVT,
-    GREY,
-    NATIVE_SIZES,
-    TRAINING_IMAGES,
-    image_size,
-    model_shape,
-)
+from training.config.shapes import DHVT, image_size, model_shape
+from training.data.datasets import DATASETS
 
-VTAB_VALIDATION = 200  # images of val200.txt
 # What the model DHVT has only one of.
 _DHVT_FIXED = {
     "class_token": True,
@@ -50,8 +43,8 @@ def check(config: Experiment) -> None:
 
 
 def _data(config: Experiment) -> Iterator[Problem]:
-    data = config.data
-    if data.name in ("folder", "vtab"):
+    data, record = config.data, DATASETS[config.data.name]
+    if record.needs == "folder":
         if not data.path:
             yield Problem("data.path", f"data.name = {data.name!r} needs the folder", data.path)
         if data.download:
@@ -64,8 +57,10 @@ def _data(config: Experiment) -> Iterator[Problem]:
                 f"must be given for {data.name!r}, whose images may have any size",
                 data.image_size,
             )
-    if data.labels == "coarse" and data.name != "cifar100":
-        yield Problem("data.labels", f"only cifar100 has coarse labels, not {data.name}", "coarse")
+    if data.labels == "coarse" and record.coarse_classes is None:
+        having = [name for name, each in DATASETS.items() if each.coarse_classes is not None]
+        message = f"only {', '.join(having)} has coarse labels, not {data.name}"
+        yield Problem("data.labels", message, "coarse")
     if (data.mean is None) != (data.std is None):
         key, value = ("mean", data.mean) if data.std is None else ("std", data.std)
         other = "std" if key == "mean" else "mean"
@@ -76,11 +71,12 @@ def _data(config: Experiment) -> Iterator[Problem]:
         )
     if data.std is not None and min(data.std, default=0.0) <= 0.0:
         yield Problem("data.std", "must be positive in every channel", data.std)
-    if data.name == "vtab" and data.validation not in (0, VTAB_VALIDATION):
+    own = record.validation_images
+    if own is not None and data.validation not in (0, own):
         yield Problem(
             "data.validation",
-            f"VTAB-1k has its own {VTAB_VALIDATION} validation images: say {VTAB_VALIDATION}, "
-            "or 0 to train on them too",
+            f"{data.name} has its own {own} validation images: say {own}, or 0 to train on them "
+            "too",
             data.validation,
         )
     yield from _counts(config)
@@ -88,7 +84,7 @@ def _data(config: Experiment) -> Iterator[Problem]:
 
 def _counts(config: Experiment) -> Iterator[Problem]:
     """There must be images to train on, at least one batch of them."""
-    data, known = config.data, TRAINING_IMAGES.get(config.data.name)
+    data, known = config.data, DATASETS[config.data.name].training_images
     left = None if known is None else known - data.validation
     if left is not None and left < 1:
         yield Problem(
@@ -203,7 +199,7 @@ def _augmentation(config: Experiment) -> Iterator[Problem]:
                 crop.scale,
             )
     # Shifts act on the images as stored, which are never larger than the model's.
-    stored = min(filter(None, (size, NATIVE_SIZES.get(config.data.name))), default=None)
+    stored = min(filter(None, (size, DATASETS[config.data.name].size)), default=None)
     for key, pixels, side in (
         ("crop_padding", augmentation.crop_padding, stored),
         ("cutout", augmentation.cutout, size),
@@ -216,7 +212,7 @@ def _augmentation(config: Experiment) -> Iterator[Problem]:
             "mixup is off (augmentation.mixup_alpha = 0)",
             augmentation.mixup_alpha_warmup,
         )
-    if config.data.name in GREY:
+    if DATASETS[config.data.name].channels == 1:
         for key in ("saturation", "hue", "grayscale"):
             if getattr(augmentation, key):
                 yield Problem(

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from training.data.datasets import DatasetName
 from wefpe_core.registry import NumericBackendName
 
 UNSET = "unset"  # how a file says None
@@ -83,7 +84,7 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    name: Literal["cifar100", "cifar10", "digits", "shapes", "folder", "vtab"] = "cifar100"
+    name: DatasetName = "cifar100"
     path: str = ""  # relative to the working directory; "" where downloads are kept
     download: bool = False
     image_size: OptionalCount = None  # the square the model sees; None: native

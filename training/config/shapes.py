@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from training.config.schema import Experiment
+from training.data.datasets import DATASETS
 
-# Pixels of a side, where all images of a data set are equal squares.
-NATIVE_SIZES = {"cifar100": 32, "cifar10": 32, "digits": 8, "shapes": 16}
-# Where that is fixed; the validation images among them.
-TRAINING_IMAGES = {
-    "cifar100": 50_000,
-    "cifar10": 50_000,
-    "digits": 1437,
-    "shapes": 2048,
-    "vtab": 1000,
-}
-GREY = ("digits", "shapes")
 DHVT = "dhvt_tiny"
 
 
@@ -45,4 +35,4 @@ def model_shape(config: Experiment) -> ModelShape:
 
 def image_size(config: Experiment) -> int | None:
     """Side of the images the model sees, or None if only the data can tell."""
-    return config.data.image_size or NATIVE_SIZES.get(config.data.name)
+    return config.data.image_size or DATASETS[config.data.name].size

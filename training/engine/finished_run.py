@@ -40,9 +40,9 @@ class FinishedRun:
         if image_size is None:
             return self.splits
         normalise = self.splits.normalise
-        seen = {"image_size": image_size, "mean": normalise.mean, "std": normalise.std}
-        data = self.experiment.data.model_copy(update=seen)
-        return open_data(data, self.experiment.seed)
+        statistics = {"mean": normalise.mean, "std": normalise.std}
+        data = self.experiment.data.model_copy(update=statistics)
+        return open_data(data, self.experiment.seed, image_size=image_size)
 
 
 def config_of_run(path: Path) -> Experiment:

@@ -19,7 +19,7 @@ import torch
 from accelerate import Accelerator, DistributedType
 from rich.console import Console
 
-from training.augmentation import Augmentation, Normalisation
+from training.augmentation import Augmenter, Normalisation
 from training.config import (
     Experiment,
     build_model,
@@ -224,13 +224,13 @@ def _build_trainer(
         processes=accelerator.num_processes,
     )
     classes = len(phase.train.class_names)
-    augmentation = Augmentation(
+    augmenter = Augmenter(
         experiment.augmentation,
         normalise,
         classes=classes,
         warmup_epochs=experiment.schedule.warmup_epochs,
     )
-    feed = TrainingFeed(phase.train, plan, augmentation, accelerator.device)
+    feed = TrainingFeed(phase.train, plan, augmenter, accelerator.device)
 
     def record_loaded(report: LoadReport) -> None:
         console.out(str(report), highlight=False)

@@ -236,7 +236,7 @@ class Trainer:
 
     def evaluate(self, source: ImageSource) -> Scores:
         """The scores of `evaluated_model` on some images."""
-        normalise, size = self.feed.augmentation.normalise, self.experiment.training.batch_size
+        normalise, size = self.feed.augmenter.normalise, self.experiment.training.batch_size
         return evaluate(self.evaluated_model, source, normalise, size, self.accelerator)
 
     # --- Logs ------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from training.encodings.grid import Grid
 from training.figure_style import BLUE, PLAIN_MAP, figure_settings, new_figure
 from training.markdown import markdown_table
 from training.models import VisionTransformer
-from training.models.position_hooks import shared_tables
 from training.randomness import derived_seed
 from training.study.analysis import DASH, Analysis, Row
 from training.study.attention_measures import Locality, check_query, locality
@@ -291,7 +290,7 @@ def _query_rows(
     tokens, grid = model.embed(images)
     block: Any = model.blocks[0]
     maps: list[Tensor] = []
-    with shared_tables(model.encoding):
+    with model.encoding.shared_pass():
         block.attn(block.norm1(tokens), model.encoding, grid, maps)
     first = model.n_prefix
     rows = maps[0][0, :, first + query[0] * grid[1] + query[1], first:]
