@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 UNSET = "unset"  # how a file says None
+HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
 def _none_if_unset(value: Any) -> Any:
@@ -212,7 +213,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _follows_rules(self) -> Experiment:
-        from training.config.rules import check  # imports torch
+        from training.config.rules import check  # which is written for this class
 
         check(self)
         return self

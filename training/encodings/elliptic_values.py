@@ -7,7 +7,7 @@ the host; these functions are constants to torch's compiler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,15 +20,10 @@ from training.encodings.grid import (
     grid_offsets,
     patch_centres,
 )
-from training.encodings.lattice import HalfPeriods, Learned
-from training.errors import EncodingOptionError
+from training.encodings.lattice import HalfPeriods
+from training.encodings.weierstrass_options import BackendName
 from wefpe_core import AbstractBackend, Lattice, get_backend
 
-BackendName = Literal["torch", "numpy", "mpmath"]
-BACKEND_MEANING = (
-    "who evaluates the elliptic functions; only torch can learn the lattice, so the others need "
-    "learnable=false"
-)
 # Digits beyond double precision, so that what is cast is correctly rounded.
 _OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
 _TORCH = get_backend("torch")
@@ -90,22 +85,6 @@ class Frame(NamedTuple):
     def coincident(self, offsets: Offsets) -> Tensor:
         """Which of the displacements of the grid are 0 or whole periods."""
         return coincident_offsets(offsets, self.grid, self.alpha_u, self.alpha_v)
-
-
-def learned_part(
-    backend: BackendName, learnable: bool, lattice: Literal["rectangular", "general"]
-) -> Learned:
-    """What of the lattice is learned; EncodingOptionError if the options contradict each other."""
-    if learnable and backend != "torch":
-        raise EncodingOptionError(
-            f"backend={backend!r} cannot learn the lattice, since it has no gradients; "
-            "set learnable=false or backend='torch'"
-        )
-    if not learnable and lattice == "general":
-        raise EncodingOptionError("lattice='general' says what is learned, but learnable is false")
-    if not learnable:
-        return "nothing"
-    return "general" if lattice == "general" else "omega3"
 
 
 def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:

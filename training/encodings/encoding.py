@@ -6,18 +6,19 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from training.encodings.grid import Grid, checked_grid
-from training.encodings.options import NoOptions
+from training.encodings.option_types import NoOptions
+from training.encodings.size import EncodingSize
 from wefpe_core.errors import InputError
 
-# Position tables kept between calls, as long as what they were made from is unchanged.
+# --- Tables that are kept between calls --------------------------------------------------------
 
-_LIMIT = 32
+_MOST_TABLES = 32
 
 
 class TableCache:
@@ -56,7 +57,7 @@ class TableCache:
         if versions is not None:
             self._entries[key] = ([weakref.ref(t) for t in depends_on], versions, table)
             self._entries.move_to_end(key)
-            while len(self._entries) > _LIMIT:
+            while len(self._entries) > _MOST_TABLES:
                 self._entries.popitem(last=False)
         return table
 
@@ -75,7 +76,7 @@ def _versions(tensors: Sequence[Tensor]) -> list[Any] | None:
         return None
 
 
-# Where position tables are computed: in the widest real dtype of the device, never autocast.
+# --- Precision: the widest real dtype of the device, never autocast ----------------------------
 
 _WITHOUT_FLOAT64 = ("mps",)
 
@@ -91,37 +92,18 @@ def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, autocast is off on the device, also on devices that have none."""
     if not torch.amp.autocast_mode.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
+# --- The interface -----------------------------------------------------------------------------
+
 Kind = Literal["none", "additive", "rotary", "bias", "combined"]
 T = TypeVar("T")
 # Not a dictionary: to hash a grid would make a compiler fix its size.
 PassTables = list[tuple[Hashable, Any]]
-
-
-class EncodingSize(NamedTuple):
-    """The model an encoding is made for; `grid` is the one it is trained on."""
-
-    dim: int
-    depth: int
-    num_heads: int
-    grid: Grid
-
-    @property
-    def head_dim(self) -> int:
-        return self.dim // self.num_heads
-
-    @classmethod
-    def checked(cls, dim: Any, depth: Any, num_heads: Any, grid: Any) -> EncodingSize:
-        for name, value in (("dim", dim), ("depth", depth), ("num_heads", num_heads)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a positive integer, got {value!r}")
-        if dim % num_heads:
-            raise InputError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        return cls(dim, depth, num_heads, checked_grid(grid))
 
 
 class AbstractEncoding(nn.Module):
@@ -296,3 +278,15 @@ def prefix_rows(rows: Tensor, n: int) -> Tensor | None:
     if n <= rows.shape[0]:
         return rows[:n]
     return torch.cat([rows, rows.new_zeros(n - rows.shape[0], rows.shape[1])])
+
+
+class NoEncoding(AbstractEncoding):
+    """The control: every answer is neutral, so attention does not know where a patch is."""
+
+    name = "none"
+    kind = "none"
+    summary = "no position at all: patches are a set"
+    formula = "x_i"
+
+    def __init__(self, size: EncodingSize, options: NoOptions) -> None:
+        super().__init__(size)

@@ -22,8 +22,6 @@ from torch import nn
 from training.augmentation import Augmentation, Normalisation
 from training.config import (
     Experiment,
-    build_model,
-    check_files,
     config_hash,
     differences,
     dump_toml,
@@ -38,6 +36,7 @@ from training.engine.run_report import draw_curves, write_report
 from training.engine.trainer import Position, Trainer
 from training.errors import RunError
 from training.models import LoadReport
+from training.models.building import build_model, check_before_run
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
@@ -102,7 +101,7 @@ def run(
     A finished run is not repeated: its result is returned.
     """
     console = console or Console(stderr=True)
-    check_files(experiment)
+    check_before_run(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
     is_main = accelerator.is_main_process

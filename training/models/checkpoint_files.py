@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from training.config.schema import HUB_PREFIX as HUB_PREFIX
 from wefpe_core import BackendUnavailableError, WefpeError
 
 # Names and layouts of Google's .npz vision transformers, translated to timm's.
@@ -114,7 +115,6 @@ def _turned(array: Tensor, kind: str) -> Tensor:
     return array.permute(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-HUB_PREFIX = "hf-hub:"
 _PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
 # Where training scripts put the weights inside a pickle, in the order of preference.
 _WRAPPERS = ("model", "state_dict", "model_state_dict")

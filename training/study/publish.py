@@ -34,12 +34,12 @@ from training.config import (
     load_config,
     plain_table,
 )
-from training.config.encoding_rules import build_position_encoding
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.engine.finished_run import load_weights
 from training.engine.run_folder import RunFolder, write_whole
 from training.errors import RunError
 from training.markdown import markdown_table
+from training.models.building import build_position_encoding
 from training.study.compare import is_of_an_arm, parse_arm
 from training.study.statistics import RUNS, rows_csv, rows_of_csv
 from wefpe_core.errors import InputError

@@ -64,7 +64,7 @@ def forbidden_imports(module: str, source: str) -> set[str]:
         # NumPy arrays are accepted everywhere, so any backend may ask for NumPy when called.
         return (at_import - allowed) | (everything - allowed - {"numpy"})
     if module.startswith("training.encodings"):
-        return everything - {"training", "wefpe_core", "backends", "torch", "numpy"}
+        return everything - {"training", "wefpe_core", "backends", "torch", "numpy", "pydantic"}
     if package == "training":
         return everything & {"verification"}
     if rest.partition(".")[0] in ("tests", "claims"):

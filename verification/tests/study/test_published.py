@@ -23,12 +23,12 @@ from training.config import (
     load_config,
     table_hash,
 )
-from training.config.encoding_rules import build_position_encoding
-from training.encodings.lattice import TAU_MAX, TAU_MIN, LatticeParameter
-from training.encodings.projection import inverse_softplus
+from training.encodings.lattice import LatticeParameter, inverse_softplus
+from training.encodings.weierstrass_options import TAU_MAX, TAU_MIN
 from training.engine.evaluation import Scores
 from training.engine.run_folder import RunFolder
 from training.figure_style import in_lines
+from training.models.building import build_position_encoding
 from training.study import publish, results
 from training.study.compare import is_of_an_arm, parse_arm
 from training.study.publish import LEARNED, numbers_of, read_learned
