@@ -14,9 +14,11 @@ from training.config.dump import dump_toml as dump_toml
 from training.config.dump import file_names as file_names
 from training.config.dump import hash_without_seed as hash_without_seed
 from training.config.dump import plain_table as plain_table
-from training.config.dump import table_hash as table_hash
 from training.config.errors import ConfigError as ConfigError
 from training.config.errors import Problem as Problem
+from training.config.legacy_hashes import hashes_of_file as hashes_of_file
+from training.config.legacy_hashes import legacy_hash as legacy_hash
+from training.config.legacy_hashes import read_hash_mapping as read_hash_mapping
 from training.config.load import all_keys as all_keys
 from training.config.load import available_configs as available_configs
 from training.config.load import change_config as change_config

@@ -23,6 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+# Part of the hash of a config. It is raised when a default changes or a key is renamed, since a
+# hash is made of the keys that differ from their defaults; a new key leaves it as it is.
+SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
 HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from training.config import Experiment, change_config, config_hash, dump_toml
+from training.config import Experiment, change_config, config_hash, dump_toml, load_config
 from training.encodings.registry import parse_encoding_label
 from training.engine.run_folder import RunFolder, write_whole
 from training.errors import RunError
@@ -143,8 +143,10 @@ class Sweep:
             self._check_folder(each)
 
     def _check_folder(self, planned: Planned) -> None:
-        done = planned.folder.read_result()
-        if done is not None and done["config_hash"] != config_hash(planned.experiment):
+        if planned.folder.read_result() is None:
+            return
+        before = load_config(planned.folder.config)
+        if config_hash(before) != config_hash(planned.experiment):
             raise RunError(
                 f"{planned.folder.path} holds a finished run of another config; "
                 "give the comparison another --folder"
