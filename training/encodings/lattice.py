@@ -5,11 +5,11 @@ omega1 is positive and :math:`\omega_3 = \omega_1(x + iy)`. The paper's
 
 .. math:: y = y_0 + {\rm softplus}(\alpha) - {\rm softplus}(\alpha - (y_1 - y_0)) \in (y_0, y_1),
 
-smooth, increasing, and the paper's with y0 = 0 and y1 infinite. Below an aspect of about 0.1 every
-feature is saturated and no gradient comes back; above 10 they no longer see the row. A general
-lattice also learns its skew, :math:`x = x_0 + \tanh(s)`, and its size,
-:math:`\omega_1 = \omega_1^0\, 4^{\tanh(t)}`. So whatever the parameters are, the half-periods
-stay within fixed bounds and their cell never becomes flat.
+which is smooth and increasing, and is the paper's for y0 = 0 and infinite y1. Below an aspect of
+about 0.1 every feature is saturated and no gradient comes back; above 10 features no longer depend
+on the row. A general lattice also learns its skew, :math:`x = x_0 + \tanh(s)`, and its size,
+:math:`\omega_1 = \omega_1^0\, 4^{\tanh(t)}`. So the half-periods stay within fixed bounds and
+their cell never becomes flat, whatever the parameters are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LatticeParameter(nn.Module):
             return
         check_aspect(start, tau_min, tau_max)
         above, width = start.tau.imag - tau_min, tau_max - tau_min
-        # The inverse of the formula above.
+        # The inverse of the formula in the docstring of this module.
         alpha = math.log(math.expm1(above)) - math.log(-math.expm1(above - width))
         self.alpha_learn = nn.Parameter(torch.tensor(alpha))
         if learned == "general":

@@ -38,11 +38,12 @@ class WeierstrassEncoding(AbstractEncoding):
     .. math:: f = ({\rm Re}\wp, {\rm Im}\wp, {\rm Re}\wp', {\rm Im}\wp')(z), \qquad
               PE = \beta_{pos}\,{\rm LayerNorm}(W\tanh(s f) + b).
 
-    Symmetries that follow: with alpha 1 a patch and the one opposite through the middle have equal
-    wp and opposite wp', so two features do not tell them apart; on rectangles the mirror image in
-    u has conjugate wp and minus the conjugate of wp'. With alpha up to 1/2 wp alone is injective.
-    ``origin="half_period"`` has a point of symmetry in the middle of the grid, not a pole in its
-    corner: z = omega1 + omega3 + 2 (alpha_u (u - 1/2) omega1 + alpha_v (v - 1/2) omega3).
+    Symmetries follow. With alpha 1 a patch and its mirror image through the middle of the grid have
+    equal wp and opposite wp', so two features do not tell them apart. On rectangles the mirror
+    image in u has the conjugate of wp and minus the conjugate of wp'. With alpha up to 1/2 wp alone
+    is injective. ``origin="half_period"`` has a point of symmetry in the middle of the grid, not a
+    pole in its corner:
+    z = omega1 + omega3 + 2 (alpha_u (u - 1/2) omega1 + alpha_v (v - 1/2) omega3).
 
     ``authors`` evaluates on a fixed square lattice: its ``alpha_learn`` stretches z only.
     """
@@ -115,7 +116,7 @@ class WeierstrassEncoding(AbstractEncoding):
         return Frame(grid, self.alpha_u, self.alpha_v, self.options.origin == "half_period")
 
     def _stretch(self) -> Tensor:
-        """omega3/i of the paper; the authors' factor of the rows."""
+        """omega3/i in the paper; in the script a factor of the rows."""
         if self.alpha_learn is None:
             alpha = scalar(self._alpha_start, self.working_dtype, self.device)
         else:
@@ -139,7 +140,7 @@ class WeierstrassEncoding(AbstractEncoding):
         return learned_wp(self.frame(grid), parameter.half_periods(self.device))
 
     def _powers(self, grid: Grid) -> Values:
-        """w and w^2 with Re w and Im w from -1 to 1, so scaled that tanh begins with them."""
+        """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
         u, v = patch_centres(grid, self.working_dtype, self.device)
         x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
         powers = (x, y, x * x - y * y, 2.0 * x * y)
@@ -191,8 +192,8 @@ def projection(
 ) -> nn.Sequential:
     """The paper's projections: linear and LayerNorm, or a hidden layer of half the width.
 
-    A bias is shared by all patches, and LayerNorm turns its share of the table into a share that
-    does not depend on the place. `uniform` is what torch gives a linear layer.
+    All patches share the bias, so that part of the table which it makes up after LayerNorm does not
+    depend on the place. ``initial_bias="uniform"`` is what torch gives a linear layer.
     """
     layers = _projection(kind, features, dim, dropout)
     if initial_bias == "zero":

@@ -65,9 +65,9 @@ class AbstractLatticeBias(AbstractEncoding):
 class RelativeEncoding(AbstractLatticeBias):
     r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
 
-    The values at differences come from those at the patches by the addition formula, which the
-    paper promises and its features cannot deliver. There are (2H-1)(2W-1) of them; each is
-    computed once, from the pair nearest to the middle of the grid, and read by all pairs.
+    The values at differences come from those at the patches by the addition formula. The paper
+    promises this, but its features cannot deliver it. There are (2H-1)(2W-1) differences; each is
+    computed once, from the pair nearest to the middle of the grid, and serves all pairs.
     """
 
     name = "weierstrass_relative"

@@ -37,7 +37,7 @@ from wefpe_core import Lattice
 def printed_series(
     x: Tensor, y: Tensor, omega1: Tensor, omega3: Tensor, beta: Tensor, gamma: Tensor, terms: int
 ) -> Values:
-    """S, 0 and the parts of 2 dS/dz, all exact derivatives of the printed series."""
+    """S, 0 and the real and imaginary parts of 2 dS/dz, which is exact."""
     denominator = x * x + y * y + beta
     value = 1.0 / denominator
     slope_x, slope_y = -2.0 * x * value * value, -2.0 * y * value * value
@@ -68,10 +68,10 @@ class Recipe(NamedTuple):
     terms: int  # of the series
     slope_terms: int  # of its "derivative"
     decay: float  # factor of the exponents
-    imaginary: float  # share of the correction copied into Im wp
-    imaginary_slope: float  # and into Im wp'
+    imaginary: float  # share of the correction that is copied into Im wp
+    imaginary_slope: float  # share of its slope that is copied into Im wp'
     gain: float | None  # learned factor of the main term, if there is one
-    wobble: float  # amplitude and frequency of what is added to z
+    wobble: float  # amplitude of the waves that are added to z
     wobble_frequency: float
     scale: float
     imaginary_scale: float  # extra factor of Im wp inside tanh
@@ -108,7 +108,7 @@ def authors_series(
     gain: Tensor | float,
     recipe: Recipe,
 ) -> Values:
-    """What the scripts call wp and wp': neither follows from the printed series."""
+    """What the scripts call wp and wp'; neither follows from the printed series."""
     radius = torch.hypot(x, y).clamp(min=_SMALLEST_RADIUS)
     angle = torch.atan2(y, x)
     cos, sin = torch.cos(angle), torch.sin(angle)
@@ -142,9 +142,9 @@ class WeierstrassFourierEncoding(AbstractEncoding):
     r"""Features of the surrogate series S, which the docstring of this module prints.
 
     :math:`f = (S, 0, S_x, -S_y)`, modulated and compressed to :math:`\tanh(\sigma\mu_j f_j)`: three
-    features and a constant, since the printed series is real. ``authors`` keeps the four
-    (with ``svhn`` six) features of a script, and its transposed grid: patch (i, j) of a square
-    grid gets the position of (j, i).
+    features and a constant, since the printed series is real. ``authors`` keeps the four features
+    of a script (six with ``svhn``) and its transposed grid: patch (i, j) of a square grid gets the
+    position of (j, i).
     """
 
     name = "weierstrass_fourier"
