@@ -40,7 +40,7 @@ class TableCache:
         self._entries.clear()
 
     def get(self, key: Hashable, depends_on: Sequence[Tensor], make: Callable[[], Any]) -> Any:
-        """The table of this key. If there is none, it is made outside autograd and inference mode."""
+        """The table of this key; a missing one is made outside autograd and inference mode."""
         versions = _versions(depends_on)
         entry = self._entries.get(key)
         if entry is not None and versions is not None:
