@@ -22,8 +22,6 @@ from rich.console import Console
 from training.augmentation import Augmenter, Normalisation
 from training.config import (
     Experiment,
-    build_model,
-    check_files,
     config_hash,
     differences,
     dump_toml,
@@ -37,6 +35,7 @@ from training.engine.run_report import draw_curves, write_report
 from training.engine.trainer import Trainer
 from training.errors import RunError
 from training.models import LoadReport
+from training.models.building import build_model, check_before_run
 from wefpe_core.reporting import git_commit, package_versions, peak_memory_mb, processor_name
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -50,7 +49,7 @@ def run(
 
     A finished run is not repeated: its result is returned.
     """
-    check_files(experiment)
+    check_before_run(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
     is_main = accelerator.is_main_process

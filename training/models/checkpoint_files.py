@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from training.config.schema import HUB_PREFIX as HUB_PREFIX
 from wefpe_core import WefpeError
 from wefpe_core.errors import import_optional
 
-HUB_PREFIX = "hf-hub:"
 _PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
 # Keys under which training scripts store the weights in a pickle, in the order of preference.
 _WRAPPERS = ("model", "state_dict", "model_state_dict")

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from training.config.model_sizes import DHVT_SHAPE
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
 from training.models.layers import (
@@ -261,8 +262,8 @@ def build_dhvt(
     `encoding`, `encoding_options` and `image_size` are those of `training.models.vit.build_vit`.
     By default the encoding is built for images of 32 pixels, with patches of 16 for 224 pixels.
     """
-    numbers: dict[str, Any] = {"dim": 192, "depth": 12, "num_heads": num_heads}
-    numbers |= {"patch_size": patch_size, **options}
+    numbers: dict[str, Any] = DHVT_SHAPE._asdict()
+    numbers |= {"num_heads": num_heads, "patch_size": patch_size, **options}
     if isinstance(encoding, str):
         default_image = 224 if patch_size == 16 else 32
         encoding = encoding_by_name(

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from training.config.model_sizes import VIT_SIZES as VIT_SIZES
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.registry import token_options
@@ -28,18 +29,6 @@ from wefpe_core import InputError
 
 Pooling = Literal["token", "mean"]
 WeightInit = Literal["trunc_normal", "xavier"]
-
-# dim, depth, heads, patch size, image size
-VIT_SIZES: Mapping[str, Mapping[str, int]] = {
-    name: dict(zip(("dim", "depth", "num_heads", "patch_size", "image_size"), numbers, strict=True))
-    for name, numbers in {
-        "micro": (64, 4, 4, 4, 32),  # trains on a CPU
-        "tiny": (192, 12, 3, 16, 224),
-        "small": (384, 12, 6, 16, 224),
-        "base": (768, 12, 12, 16, 224),
-        "large": (1024, 24, 16, 16, 224),
-    }.items()
-}
 
 
 class VisionTransformer(nn.Module):

@@ -11,7 +11,7 @@ import numpy as np
 
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
-from training.encodings.registry import read_encoding
+from training.encodings.registry import parse_encoding_label
 from training.markdown import markdown_table
 from training.study.analysis import DASH
 from training.study.decay_measures import (
@@ -44,7 +44,7 @@ NULLS: Mapping[str, str] = {
 
 def is_same_encoding(one: str, other: str) -> bool:
     """Whether two labels name one encoding, in whatever order their options are typed."""
-    first, second = read_encoding(one), read_encoding(other)
+    first, second = parse_encoding_label(one), parse_encoding_label(other)
     return (first.name, first.options) == (second.name, second.options)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
-from training.encodings.registry import read_encoding
+from training.encodings.registry import parse_encoding_label
 from wefpe_core.errors import InputError
 
 # ViT-Ti/16 at 224: what the paper analyses.
@@ -26,15 +26,15 @@ class Subject:
 
     def build(self, grid: Grid = GRID, seed: int = 0) -> AbstractEncoding:
         """The encoding at its start, in float64, from this seed."""
-        written = read_encoding(self.label)
-        options = written.options
-        if written.name == "weierstrass_hybrid":
+        named = parse_encoding_label(self.label)
+        options = named.options
+        if named.name == "weierstrass_hybrid":
             # Nothing is loaded into it here; its table starts at random.
             options = {"table": "fresh"} | options
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoding = build_encoding(
-                written.name, dim=DIM, depth=DEPTH, num_heads=HEADS, grid=grid, **options
+                named.name, dim=DIM, depth=DEPTH, num_heads=HEADS, grid=grid, **options
             )
         return encoding.double().eval()
 

@@ -24,9 +24,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from training.config import Experiment, hash_without_seed, load_config
-from training.config.encoding_rules import build_position_encoding
 from training.engine.run_folder import write_whole
 from training.markdown import markdown_table
+from training.models.building import build_position_encoding
 from training.study.compare import parse_arm
 from training.study.publish import LEARNED, Learned, learned_markdown, read_learned
 from training.study.sizes import draw_sizes, scores_of_csv, sizes_markdown

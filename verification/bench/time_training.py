@@ -13,11 +13,12 @@ from rich.console import Console
 from torch import nn
 
 from training.augmentation import Augmenter, Normalisation
-from training.config import Experiment, build_model, load_config
+from training.config import Experiment, load_config
 from training.data import BatchPlan, MemorySource, TrainingFeed
 from training.engine.run import build_accelerator
 from training.engine.run_folder import RunFolder
 from training.engine.trainer import Trainer
+from training.models.building import build_model
 from training.models.timm_import import timm_vit
 from verification.bench import benchmark
 from verification.bench.benchmark import Quantity
