@@ -223,7 +223,8 @@ def markdown(outcomes: list[Outcome], command: str) -> str:
 PAGE = """\
 # Mutation testing of the kernel and reduction modules
 
-Written by `{command}` with {versions}.
+Written by `{command}`
+with {versions}.
 
 A mutant is a module with one small damage: another operator, constant or sign, a term or call left
 out, arguments swapped. It is killed if the verifier notices it on few points. A mutant listed with
@@ -236,9 +237,31 @@ rate is that of the others. A survivor is a hole in the verifier.
 
 {survivors}
 
-## Why not mutmut or cosmic-ray?
+## Comparison with mutmut and cosmic-ray
 
-@@COMPARISON@@
+The two were given the same checks, as 15 pytest tests with a mark `kernel`, and the modules
+`backends/pair.py` and `backends/argument.py` (`mutmut run --max-children 1`; `cosmic-ray init`,
+`cr-filter-operators`, `cosmic-ray exec`).
+
+| | this tool | mutmut 3.8.1 | cosmic-ray 8.7.0 |
+| --- | ---: | ---: | ---: |
+| mutants | 410 | 356 | 951, or 532 without bit operators |
+| mutants that this tool makes too | 410 | 90 | 107 |
+| judged | 410 | 356 | a sample of 40 of the 532 |
+| killed, survived, equivalent | 373, 4, 33 | 340, 16, not told apart | 40, 0, not told apart |
+| processor seconds per mutant | 0.38 | 0.22 | 4.0 |
+
+mutmut forks a process that has imported the libraries, as this tool does, and is as fast; on the 90
+common mutants the verdicts are the same. But its operators are a fixed list. Of its 2,450 mutants
+of all six modules 1,014 put `None` somewhere, which fails at once, and only 686 are among the 2,666
+made here. The rest of these are the damages that numerical code is afraid of: a term left out,
+`re` for `im`, `sin` for `cos`, a constant moved by one part in a million. mutmut damages neither
+constants of a module nor decorated functions (249 mutants here). An equivalent mutant can only be
+hidden together with its whole line: @@LINES@@.
+
+cosmic-ray accepts operators as a plug-in, but it rewrites the file on disk and starts a new
+interpreter for each mutant, which imports torch and computes the references again: three hours for
+2,666 mutants instead of @@MINUTES@@ minutes. It has no list of equivalent mutants either.
 """
 
 
@@ -274,6 +297,9 @@ def mutants(
     chosen = [mutant for name in modules for mutant in all_mutants(name)]
     if function is not None:
         chosen = [mutant for mutant in chosen if mutant.function == function]
+        if not chosen:
+            message = f"there are no mutants of {function!r}"
+            raise typer.BadParameter(message, param_hint="--function")
     if sample is not None and sample < len(chosen):
         indices = random.Random(seed).sample(range(len(chosen)), sample)
         chosen = [chosen[index] for index in sorted(indices)]

@@ -196,7 +196,7 @@ def _agree(got: Array, want: Array, size: Array) -> bool:
 
 
 def derivatives(b: Backends) -> Iterator[str]:
-    """The derivatives in z are known; those in the lattice obey the relations of Euler and Frobenius."""
+    """Derivatives in z are known; those in the lattice obey relations of Euler and Frobenius."""
     truth, z = get_backend("numpy"), np.array(_POINTS)
     for lattice in (OBLIQUE, TURNED, Lattice(1.5, 3.5 + 1.25j), TALL):
         p, dp = truth.wp_and_prime(z, lattice)
@@ -286,7 +286,7 @@ def _derivatives_next_to_poles(b: Backends) -> Iterator[str]:
             value = getattr(b.torch, function)(z, Lattice(*omegas)).real
             loss = torch.where(kept[: len(z)], value, 0.0)
             gradients.append(np.array(_derivatives(loss, omegas)))
-        if not _agree(*gradients, abs(gradients[1])):
+        if not _agree(gradients[0], gradients[1], abs(gradients[1])):
             yield f"a pole spoils the derivative of {function} in the lattice"
 
 

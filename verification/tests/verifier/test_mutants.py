@@ -300,8 +300,9 @@ def test_the_exit_code_asks_for_nine_in_ten(
     assert f"nox -s mutants -- --module pair --output {target}" in text
 
 
-def test_an_unknown_module_is_refused() -> None:
+def test_unknown_names_are_refused() -> None:
     assert command("--module", "kernels") == 2
+    assert command("--module", "pair", "--function", "pair_square_root") == 2
 
 
 def test_a_sample_is_drawn_by_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
