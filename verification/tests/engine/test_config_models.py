@@ -18,8 +18,14 @@ from training.config import (
     load_config,
     model_shape,
 )
+from training.encodings import (
+    AbstractEncoding,
+    EncodingOptionError,
+    register_encoding,
+    registry,
+)
 from training.models import HybridVisionTransformer, VisionTransformer
-from training.models.building import build_model
+from training.models.building import build_model, check_before_run
 
 CLASSES = 10
 
@@ -226,6 +232,28 @@ def test_files_are_looked_for_from_the_working_directory(tmp_path, monkeypatch):
         check_files(config)
     (tmp_path / "w" / "model.npz").touch()
     check_files(config)
+
+
+def test_an_encoding_of_others_that_cannot_be_built_is_refused_before_a_run(monkeypatch):
+    monkeypatch.setattr(registry, "_ENCODINGS", dict(registry._ENCODINGS))
+
+    @register_encoding
+    class Stubborn(AbstractEncoding):
+        name, kind, summary, formula = "stubborn", "none", "refuses to be built", "x_i"
+
+        def __init__(self, size, options):
+            raise EncodingOptionError("only on Sundays")
+
+    config = load_config("digits", ["position_encoding.name=stubborn"])
+    torch.manual_seed(5)
+    for call in (check_before_run, lambda config: build_model(config, CLASSES, 1)):
+        with pytest.raises(ConfigError, match="only on Sundays") as caught:
+            call(config)
+        assert [problem.key for problem in caught.value.problems] == ["position_encoding.options"]
+    check_before_run(load_config("digits"))
+    after = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(3))
 
 
 def test_configs_without_files_need_none():
