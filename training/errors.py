@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-from wefpe_core.errors import BackendUnavailableError, InputError, WefpeError
+from wefpe_core.errors import InputError, WefpeError
 
 
 class DataError(WefpeError, ValueError):
@@ -41,12 +39,3 @@ class CheckpointFormatError(RunError):
 
 class DamagedCheckpointError(RunError):
     """The files of a checkpoint are not those that were written."""
-
-
-def require(library: str, needed_by: str, extra: str = "training") -> None:
-    """Raise `BackendUnavailableError` naming the extra if a library is not installed."""
-    if find_spec(library) is None:
-        raise BackendUnavailableError(
-            f"{needed_by} needs {library}, which is not installed; "
-            f"run: pip install 'wefpe[{extra}]'"
-        )

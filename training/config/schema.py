@@ -30,6 +30,10 @@ from wefpe_core.registry import NumericBackendName
 # hash is made of the keys that differ from their defaults; a new key leaves it as it is.
 SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
+Labels = Literal["fine", "coarse"]
+Pooling = Literal["token", "mean"]
+WeightInit = Literal["trunc_normal", "xavier"]
+Positions = Literal["resample", "replace", "hybrid"]
 HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
@@ -92,7 +96,7 @@ class Data(ConfigSection):
     path: str = ""  # relative to the working directory; "" where downloads are kept
     download: bool = False
     image_size: OptionalCount = None  # side of the squares the model sees; None: as stored
-    labels: Literal["fine", "coarse"] = "fine"
+    labels: Labels = "fine"
     train_images: OptionalCount = None  # after the split
     validation: CountOrZero = 5000  # images held out of training
     mean: PerChannel = None  # of pixels from 0 to 1; None: that of the data set
@@ -109,14 +113,14 @@ class Model(ConfigSection):
     num_heads: OptionalCount = None
     class_token: bool = True
     register_tokens: CountOrZero = 0
-    pooling: Literal["token", "mean"] = "token"
+    pooling: Pooling = "token"
     patch_norm: bool = False
     dropout: ShareBelowOne = 0.0
     attention_dropout: ShareBelowOne = 0.0
     drop_path: ShareBelowOne = 0.0
-    weight_init: Literal["trunc_normal", "xavier"] = "xavier"
+    weight_init: WeightInit = "xavier"
     checkpoint: str = ""  # "": from scratch
-    positions: Literal["resample", "replace", "hybrid"] = "resample"  # only with a checkpoint
+    positions: Positions = "resample"  # only with a checkpoint
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
 

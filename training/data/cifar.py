@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,10 +17,9 @@ from training.parsing import ImageSize
 from wefpe_core.errors import import_optional
 
 if TYPE_CHECKING:
-    from training.config.schema import Data
+    from training.config.schema import Data, Labels
 
 _PIXELS = 3 * 32 * 32
-Labels = Literal["fine", "coarse"]
 
 
 @dataclass(frozen=True)

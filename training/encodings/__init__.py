@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from training.errors import EncodingOptionError as EncodingOptionError
 from training.errors import MissingTableError as MissingTableError
 from training.errors import UnknownEncodingError as UnknownEncodingError
-from training.errors import require
+from wefpe_core.errors import import_optional
 
 if TYPE_CHECKING:
     from training.encodings.encoding import AbstractEncoding as AbstractEncoding
@@ -51,7 +51,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = _MODULES[name]
         for library in ("pydantic", "torch") if module == "encoding" else ("pydantic",):
-            require(library, f"{__name__}.{name}")
+            import_optional(library, purpose=f"{__name__}.{name}", extra="training")
         return getattr(import_module(f"{__name__}.{module}"), name)
 
     def __dir__() -> list[str]:

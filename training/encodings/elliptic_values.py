@@ -21,8 +21,8 @@ from training.encodings.grid import (
     patch_centres,
 )
 from training.encodings.lattice import HalfPeriods
-from training.encodings.weierstrass_options import BackendName
 from wefpe_core import AbstractBackend, Lattice, get_backend
+from wefpe_core.registry import NumericBackendName
 
 # Digits beyond double precision, so that what is cast is correctly rounded.
 _OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
@@ -138,17 +138,17 @@ def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
 # --- Lattices of numbers, by any backend -----------------------------------------------------
 
 
-def fixed_wp(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
+def fixed_wp(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_wp` on a lattice of numbers."""
     return Values(*_fixed_wp(backend, tuple(frame), lattice))
 
 
-def fixed_differences(backend: BackendName, frame: Frame, lattice: Lattice) -> Values:
+def fixed_differences(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Values:
     """`learned_differences` on a lattice of numbers."""
     return Values(*_fixed_differences(backend, tuple(frame), lattice))
 
 
-def fixed_green(backend: BackendName, frame: Frame, lattice: Lattice) -> Tensor:
+def fixed_green(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Tensor:
     """`learned_green` on a lattice of numbers."""
     return _fixed_green(backend, tuple(frame), lattice)
 
@@ -165,7 +165,7 @@ def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_constant
 def _fixed_wp(
-    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
+    backend: NumericBackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
     frame = Frame(*fields)
     z = _argument(backend, frame.on(lattice, *frame.centres(torch.float64, _HOST)))
@@ -174,7 +174,7 @@ def _fixed_wp(
 
 @_constant
 def _fixed_differences(
-    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
+    backend: NumericBackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
     frame = Frame(*fields)
     z = frame.on(lattice, *frame.centres(torch.float64, _HOST))
@@ -193,7 +193,7 @@ def _fixed_differences(
 
 @_constant
 def _fixed_green(
-    backend: BackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
+    backend: NumericBackendName, fields: tuple[Grid, float, float, bool], lattice: Lattice
 ) -> Tensor:
     frame = Frame(*fields)
     along, down, _ = frame.differences(torch.float64, _HOST)
@@ -203,11 +203,11 @@ def _fixed_green(
     return torch.from_numpy(np.asarray(value).astype(np.float64))
 
 
-def _backend(name: BackendName) -> AbstractBackend[Any]:
+def _backend(name: NumericBackendName) -> AbstractBackend[Any]:
     return get_backend(name, **_OPTIONS.get(name, {}))
 
 
-def _argument(backend: BackendName, z: Tensor) -> Any:
+def _argument(backend: NumericBackendName, z: Tensor) -> Any:
     return z if backend == "torch" else z.numpy()
 
 

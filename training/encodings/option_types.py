@@ -5,10 +5,8 @@ from __future__ import annotations
 import numbers
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from dataclasses import Field as DataclassField
-from functools import cache
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -16,13 +14,12 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
-    create_model,
     field_validator,
 )
 
 from training.encodings.size import EncodingSize
 from training.errors import EncodingOptionError
-from wefpe_core.errors import InputError, did_you_mean
+from wefpe_core.errors import did_you_mean
 
 _RANGES = {
     "greater_than": "above {gt:g}",
@@ -89,39 +86,6 @@ def option(
     return Field(default=default, description=meaning, gt=above, ge=at_least, lt=below)
 
 
-def options_model(options_class: type[Any]) -> type[EncodingOptions]:
-    """The pydantic model that checks an options class: the class itself, or one like a dataclass.
-
-    Raises
-    ------
-    InputError
-        The class is neither derived from `EncodingOptions` nor a dataclass.
-    """
-    if issubclass(options_class, EncodingOptions):
-        return options_class
-    if not is_dataclass(options_class):
-        raise InputError(
-            f"{options_class.__name__} must derive from EncodingOptions or be a dataclass"
-        )
-    return _model_like(options_class)
-
-
-@cache
-def _model_like(options_class: Any) -> type[EncodingOptions]:
-    hints = get_type_hints(options_class)
-    declared: dict[str, Any] = {
-        each.name: (hints[each.name], _default(each)) for each in fields(options_class)
-    }
-    return create_model(options_class.__name__, __base__=EncodingOptions, **declared)
-
-
-def _default(declared: DataclassField[Any]) -> Any:
-    if declared.default is not MISSING:
-        return declared.default
-    factory = declared.default_factory
-    return ... if factory is MISSING else Field(default_factory=factory)
-
-
 class OptionProblem(NamedTuple):
     """An option that is unknown, of a wrong type or out of range."""
 
@@ -132,17 +96,13 @@ class OptionProblem(NamedTuple):
 
 
 def validate_options(
-    options_class: type[Any], given: Mapping[str, Any]
+    options_class: type[EncodingOptions], given: Mapping[str, Any]
 ) -> tuple[Any, list[OptionProblem]]:
     """An instance of the options class and no problem, or None and everything that is wrong."""
-    model = options_model(options_class)
     try:
-        parsed = model.model_validate(dict(given))
+        return options_class.model_validate(dict(given)), []
     except ValidationError as error:
-        return None, [_problem(model, each) for each in error.errors()]
-    if model is options_class:
-        return parsed, []
-    return options_class(**{name: getattr(parsed, name) for name in model.model_fields}), []
+        return None, [_problem(options_class, each) for each in error.errors()]
 
 
 def _problem(model: type[EncodingOptions], error: Mapping[str, Any]) -> OptionProblem:
@@ -160,7 +120,9 @@ def _problem(model: type[EncodingOptions], error: Mapping[str, Any]) -> OptionPr
     return OptionProblem(name, error["input"], f"must be {allowed}")
 
 
-def parse_options(options_class: type[Any], encoding: str, given: Mapping[str, Any]) -> Any:
+def parse_options(
+    options_class: type[EncodingOptions], encoding: str, given: Mapping[str, Any]
+) -> Any:
     """An instance of the options class from what a user gave.
 
     Raises
@@ -193,7 +155,7 @@ class OptionDescription:
     meaning: str
 
 
-def describe_options(options_class: type[Any]) -> tuple[OptionDescription, ...]:
+def describe_options(options_class: type[EncodingOptions]) -> tuple[OptionDescription, ...]:
     """The options of an encoding in the order of their declaration."""
     return tuple(
         OptionDescription(
@@ -202,7 +164,7 @@ def describe_options(options_class: type[Any]) -> tuple[OptionDescription, ...]:
             default=field.get_default(call_default_factory=True, validated_data={}),
             meaning=field.description or "",
         )
-        for name, field in options_model(options_class).model_fields.items()
+        for name, field in options_class.model_fields.items()
     )
 
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from training.encodings import options, weierstrass_options
 from training.encodings.option_types import (
+    EncodingOptions,
     NoOptions,
     OptionDescription,
     choices_of,
     describe_options,
-    options_model,
     parse_options,
 )
 from training.encodings.size import EncodingSize, Grid
-from training.errors import UnknownEncodingError, require
+from training.errors import UnknownEncodingError
 from training.parsing import toml_value
-from wefpe_core.errors import InputError, did_you_mean
+from wefpe_core.errors import InputError, did_you_mean, import_optional
 
 if TYPE_CHECKING:
     from training.encodings.encoding import AbstractEncoding, Kind
@@ -31,7 +31,7 @@ AnyEncoding = TypeVar("AnyEncoding", bound="type[AbstractEncoding]")
 class EncodingEntry(NamedTuple):
     """An encoding that can be built: its options, and its class or where to import it from."""
 
-    options_class: type[Any]
+    options_class: type[EncodingOptions]
     encoding: str | type[AbstractEncoding]  # "module:Class" until torch is needed
 
 
@@ -75,10 +75,9 @@ def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
     ``options_class`` if it takes options. It is called with ``(size, options)``: an
     `EncodingSize`, and an instance of its options class that was checked.
 
-    The options class derives from `EncodingOptions`, which may also have a method ``check(size)``
-    for what contradicts what, or is a dataclass. In both each option is a field with a type and a
-    default, made by `option` to carry a meaning and a range as well. Types and ranges are checked
-    by pydantic before the class is called.
+    The options class derives from `EncodingOptions`. Each option is a field with a type, made by
+    `option`, which holds its default, its meaning and its range; a method ``check(size)`` refuses
+    options that contradict each other. All of this is checked before the class is called.
 
     Raises
     ------
@@ -96,12 +95,13 @@ def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
         known = encoding_class(encoding.name)
         if known is not encoding:
             raise InputError(f"the name {encoding.name!r} is taken by {known.__name__}")
-    options_model(encoding.options_class)  # or InputError
+    if not issubclass(encoding.options_class, EncodingOptions):
+        raise InputError(f"{encoding.options_class.__name__} does not derive from EncodingOptions")
     _ENCODINGS[encoding.name] = EncodingEntry(encoding.options_class, encoding)
     return encoding
 
 
-def options_class_of(name: str) -> type[Any]:
+def options_class_of(name: str) -> type[EncodingOptions]:
     """The options class of an encoding; needs no torch."""
     return _entry(name).options_class
 
@@ -111,7 +111,7 @@ def encoding_class(name: str) -> type[AbstractEncoding]:
     encoding = _entry(name).encoding
     if not isinstance(encoding, str):
         return encoding
-    require("torch", f"the encoding {name!r}")
+    import_optional("torch", purpose=f"the encoding {name!r}", extra="training")
     module, _, attribute = encoding.partition(":")
     found: type[AbstractEncoding] = getattr(
         import_module(f"training.encodings.{module}"), attribute
@@ -131,9 +131,7 @@ def _entry(name: str) -> EncodingEntry:
 def checked_options(name: str, size: EncodingSize, given: Mapping[str, Any]) -> Any:
     """The options of an encoding from what a user gave, if they suit the size; needs no torch."""
     parsed = parse_options(options_class_of(name), name, given)
-    check = getattr(parsed, "check", None)  # a dataclass need not have one
-    if check is not None:
-        check(size)
+    parsed.check(size)
     return parsed
 
 
@@ -174,7 +172,7 @@ def token_options(name: str, n_prefix: int) -> dict[str, Any]:
 
     A parameter nobody uses would stop distributed training.
     """
-    fields = options_model(options_class_of(name)).model_fields
+    fields = options_class_of(name).model_fields
     if "prefix_tokens" in fields:
         return {"prefix_tokens": n_prefix}
     if "class_token" not in fields:

@@ -14,8 +14,8 @@ from training.encodings.size import EncodingSize, refuse_poles
 from training.errors import EncodingOptionError
 from wefpe_core import Lattice
 from wefpe_core.errors import LatticeError
+from wefpe_core.registry import NumericBackendName
 
-BackendName = Literal["torch", "numpy", "mpmath"]
 Compression = Literal["tanh", "softsign"]
 Fidelity = Literal["corrected", "paper", "authors"]
 FourierRecipe = Literal["cifar100", "svhn", "resisc45", "dmlab"]
@@ -153,7 +153,7 @@ class WeierstrassOptions(EncodingOptions):
         "table; or 0, and then most of the table depends on the place",
     )
     class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
-    backend: BackendName = option("torch", _BACKEND)
+    backend: NumericBackendName = option("torch", _BACKEND)
 
     def alphas(self) -> tuple[float, float]:
         """alpha_u and alpha_v, with the values of those left unset."""
@@ -314,7 +314,7 @@ class LatticeBiasOptions(EncodingOptions):
     tau_max: float = option(TAU_MAX, _TAU_MAX, above=0.0)
     alpha_u: float = option(0.5, "periods covered by the width of the grid", above=0.0)
     alpha_v: float | None = option(None, _ALPHA_V, above=0.0)
-    backend: BackendName = option("torch", _BACKEND)
+    backend: NumericBackendName = option("torch", _BACKEND)
 
     def alphas(self) -> tuple[float, float]:
         """alpha_u and alpha_v, with the value of the latter if it is unset."""

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from training.config.schema import Positions
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
 from training.models.checkpoint_files import CheckpointError, read_weights
@@ -21,7 +22,6 @@ from training.models.dhvt import HybridVisionTransformer
 from training.models.vit import VisionTransformer
 from wefpe_core import InputError
 
-Positions = Literal["resample", "replace", "hybrid"]
 Head = Literal["keep", "new"]
 Model = VisionTransformer | HybridVisionTransformer
 

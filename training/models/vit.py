@@ -7,12 +7,13 @@ parameters of the encoding are beside them under ``encoding.``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from training.config.model_sizes import VIT_SIZES as VIT_SIZES
+from training.config.schema import Pooling, WeightInit
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.registry import token_options
@@ -26,9 +27,6 @@ from training.models.layers import (
 )
 from training.parsing import ImageSize, grid_of_size
 from wefpe_core import InputError
-
-Pooling = Literal["token", "mean"]
-WeightInit = Literal["trunc_normal", "xavier"]
 
 
 class VisionTransformer(nn.Module):

@@ -31,7 +31,7 @@ def only_problem(*overrides: str, of: str = "digits"):
         ("trainign.epochs=3", "trainign", "did you mean training?"),
         ("epochs=3", "epochs", "did you mean training.epochs?"),
         ("training.learning_rate=1", "training.learning_rate", "optimizer.learning_rate?"),
-        ("optimizer.lr=1", "optimizer.lr", "there are learning_rate, weight_decay"),
+        ("optimizer.lr=1", "optimizer.lr", "there are name, learning_rate, weight_decay"),
         (
             "augmentation.random_resized_crop.scales=[0.5,1]",
             "augmentation.random_resized_crop.scales",
