@@ -142,7 +142,7 @@ def transformers(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Damage the kernel in two thousand ways and see that it is noticed; takes half an hour."""
     install_project(session)
-    session.run("python", "-m", "verification.mutation", *session.posargs)
+    session.run("wefpe", "mutants", *session.posargs)
 
 
 @nox.session(default=False)

@@ -58,6 +58,9 @@ COMMANDS = {
     "bench": Command(
         "training.commands.bench:app", "Time the backends, the models and the training engine."
     ),
+    "mutants": Command(
+        "verification.mutation.run:mutants", "Damage the kernel; does the verifier notice?"
+    ),
     "docs": Command(
         "training.commands.docs:app", "Write generated tables into README.md and other pages."
     ),

@@ -43,8 +43,8 @@ _COUNTERPARTS = (
     *(("wp_scale", "wp_prime_scale"), ("root", "root_product"), ("period1", "period3")),
     *(("exp", "expm1"), ("low", "lowest")),
 )
-# The first partner that is listed counts: "low" becomes "high", and "lowest" becomes "low".
-_ATTRIBUTES = {b: a for a, b in reversed(_COUNTERPARTS)} | dict(reversed(_COUNTERPARTS))
+# A name on both sides becomes its partner on the right: "low" becomes "lowest", not "high".
+_ATTRIBUTES = {b: a for a, b in _COUNTERPARTS} | dict(_COUNTERPARTS)
 _LOGICAL: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
 # A float constant is also moved by this factor: too little for a plot, too much for a contract.
 _NUDGE = 1 + 2.0**-20

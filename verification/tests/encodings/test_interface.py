@@ -263,12 +263,12 @@ def test_options_of_others_are_checked_like_our_own():
 
 
 @pytest.mark.usefixtures("_registry_is_left_alone")
-def test_options_that_are_neither_are_refused():
+def test_options_of_another_kind_are_refused():
     class Foreign(AbstractEncoding):
         name, kind, summary, formula = "foreign", "none", "of others", "x_i"
         options_class = dict
 
-    with pytest.raises(InputError, match="dict must derive from EncodingOptions"):
+    with pytest.raises(InputError, match="dict does not derive from EncodingOptions"):
         encodings.register_encoding(Foreign)
 
 
