@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(path)
         return 0
     if options.resolution:
-        from training.study.resolution_tables import resolution_table
+        from training.study.draw_encodings import resolution_table
 
         console.print(resolution_table())
         return 0

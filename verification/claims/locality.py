@@ -11,7 +11,7 @@ from verification.claims.claim import Claim, Finding, judge_parts
 from verification.claims.decay import GRID
 
 # Statistics of the attention of the middle patch, one for each seed; see
-# training.study.attention_measures.
+# training.study.initial_attention.
 Statistics = Callable[[int], list[Any]]
 
 LOCAL = -0.5  # Spearman of distance and attention; -1 is a strict fall with every step away
@@ -25,10 +25,10 @@ def attention_of(label: str) -> Statistics:
 
     def measured(seeds: int) -> list[Any]:
         # Here because everything else in the claims does without torch.
-        from training.study.encoding_choice import Subject
+        from training.study.encoding_choice import EncodingChoice
         from training.study.initial_attention import measure
 
-        found = measure([Subject(label)], GRID, range(seeds), start="authors")
+        found = measure([EncodingChoice(label)], GRID, range(seeds), start="authors")
         return [each.locality for each in found]
 
     return measured

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 
-from training.study.decay_measures import explained_by_distance, pair_values, patch_pairs
+from training.study.pair_statistics import explained_by_distance, pair_values, patch_pairs
 from verification.claims import exact
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts, judge_readings
 from verification.claims.decay import ALPHAS, GRID, LATTICES, SCALES, encoding_gram

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from training.study.decay_measures import cosine_matrix, explained_by_distance, patch_pairs
+from training.study.pair_statistics import cosine_matrix, explained_by_distance, patch_pairs
 from training.study.structure_measures import (
     cells_unfolded,
     neighbours_by_chance,
