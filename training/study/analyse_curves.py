@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
 from training.study.analysis import Analysis, AnalysisCommand, Row, RunsArgument
@@ -36,15 +38,13 @@ _CAPTION = (
 
 def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
     """A row for each epoch of each training."""
-    rows: list[Row] = []
+    rows: list[Any] = []
     for training in trainings:
-        first: Row = {"label": label, "seed": training.experiment.seed}
-        by_epoch: dict[float, dict[str, float]] = {}
-        for name in _OF_EPOCHS:
-            curve = read_curve(training.rows, name)
-            for epoch, value in zip(curve.epochs, curve.values, strict=True):
-                by_epoch.setdefault(epoch, {})[name] = value
-        rows += [{**first, "epoch": epoch, **values} for epoch, values in by_epoch.items()]
+        curves = {name: read_curve(training.rows, name) for name in _OF_EPOCHS}
+        series = {name: pd.Series(c.values, c.epochs) for name, c in curves.items() if c.values}
+        table = pd.DataFrame(series).rename_axis("epoch").reset_index()
+        first = {"label": label, "seed": training.experiment.seed}
+        rows += [first | row for row in table.to_dict("records")]
     return rows
 
 

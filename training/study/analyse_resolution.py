@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args
 
-import pandas as pd
 import typer
 
 from training.encodings.learned import Resampling, resampling_of
@@ -37,6 +35,7 @@ from training.study.analysis import (
     silent,
 )
 from training.study.run_groups import check_runs, label_runs, runs_text
+from training.study.statistics import rows_of_csv
 from wefpe_core.errors import InputError
 
 # Height and width relative to the size in training.
@@ -147,10 +146,19 @@ def scores_at(
 
 # --- Tables --------------------------------------------------------------------------------
 
-_SCORE_COLUMNS = (
-    *("label", "seed", "resampling", "height", "width", "is_trained_size"),
-    *("accuracy", "standard_error", "loss", "images"),
-)
+# The columns of ``scores.csv``, and how their text is read.
+_SCORE_COLUMNS: Mapping[str, Callable[[str], Any]] = {
+    "label": str,
+    "seed": int,
+    "resampling": str,
+    "height": int,
+    "width": int,
+    "is_trained_size": "True".__eq__,
+    "accuracy": float,
+    "standard_error": float,
+    "loss": float,
+    "images": int,
+}
 
 
 def score_rows(found: Sequence[SizeScore]) -> list[Row]:
@@ -160,9 +168,11 @@ def score_rows(found: Sequence[SizeScore]) -> list[Row]:
 
 def scores_of_csv(text: str) -> list[SizeScore]:
     """The scores from the text of ``scores.csv``, which holds `score_rows`."""
-    table = pd.read_csv(io.StringIO(text), keep_default_na=False, float_precision="round_trip")
-    columns = [field.name for field in fields(SizeScore)]
-    return [SizeScore(*row) for row in table[columns].itertuples(index=False, name=None)]
+    names = [field.name for field in fields(SizeScore)]
+    return [
+        SizeScore(**{name: _SCORE_COLUMNS[name](row[name]) for name in names})
+        for row in rows_of_csv(text)
+    ]
 
 
 def retained_rows(found: Sequence[SizeScore]) -> list[Row]:

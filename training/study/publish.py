@@ -254,8 +254,7 @@ def _read_rows(path: Path) -> list[Row]:
     """The rows of a file; none if there is no file."""
     rows = rows_of_csv(path.read_text(encoding="utf-8")) if path.exists() else []
     for row in rows:
-        columns = ("encoding", "seed", *_REPEATED)
-        missing = [column for column in columns if not isinstance(row.get(column), str)]
+        missing = [column for column in ("encoding", "seed", *_REPEATED) if row.get(column) is None]
         if missing:
             raise InputError(f"{path}: a row has no {missing[0]}")
     if len({(row["encoding"], row["seed"]) for row in rows}) < len(rows):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 pytest.importorskip("accelerate")
 pytest.importorskip("matplotlib")
+
+from PIL import Image
 
 from training.commands.analyse import main, summaries
 from training.study import gallery as gallery_module
@@ -156,6 +160,32 @@ def test_encodings_without_a_table_go_without_the_analysis_of_tables() -> None:
         assert (load_analysis("relative").on_page(inputs) is not None) == has_table
 
 
+def test_the_help_of_all_analyses_imports_none_of_them() -> None:
+    code = (
+        "import sys, training.commands.analyse as command\n"
+        "assert command.main(['--help']) == 0\n"
+        "heavy = ('torch', 'matplotlib', 'pandas', 'scipy', 'jinja2')\n"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    root = Path(gallery_module.__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert result.stderr.strip() == "[]"
+    for name, summary in summaries().items():
+        assert f"{name} " in result.stdout
+        assert summary.endswith(".")
+
+
+def test_the_docs_are_made_from_what_the_analyses_name(tmp_path, monkeypatch) -> None:
+    surface = load_analysis("surface")
+    small = replace(surface, docs_arguments={"grid": (2, 3)})
+    monkeypatch.setattr(gallery_module, "_in_order", lambda: [("surface", small)])
+    assert main(["docs", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["surface.png"]
+    with Image.open(tmp_path / "surface.png") as picture:
+        assert picture.width == 1000
+
+
 def test_places_are_read() -> None:
     assert read_patch("0x3") == (0, 3)
     check_patch((0, 3), (2, 4))
@@ -178,5 +208,5 @@ def test_the_docs_have_their_pictures_and_name_every_command() -> None:
     page = (DOCS / "analyses.md").read_text("utf-8")
     for target in re.findall(r"\]\((analyses/[^)]+)\)", page):
         assert (DOCS / target).exists(), target
-    for name in commands():
+    for name in summaries():
         assert f"wefpe analyse {name}" in page
