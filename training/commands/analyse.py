@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from training.commands.running import run_app
 from training.study.analysis import (
     Analysis,
-    OutputOption,
+    Options,
     ReadBy,
     analysis_names,
     analysis_summary,
@@ -93,7 +93,7 @@ def as_command(name: str) -> Callable[..., None]:
     parameters = [each for each in given.values() if each.name != "progress"]
     is_analysis = hints["return"] is Analysis
     if is_analysis:
-        hints["output"] = OutputOption
+        hints["output"] = Options.Output
         parameters.append(inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=None))
     readers: dict[str, ReadBy] = {}
     for place, each in enumerate(parameters):

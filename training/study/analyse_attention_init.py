@@ -21,15 +21,12 @@ from training.study.analysis import (
     DASH,
     Analysis,
     AnalysisCommand,
-    EncodingsOption,
-    GridOption,
+    Options,
     Progress,
-    ReadBy,
     Row,
-    SeedsOption,
     silent,
 )
-from training.study.encoding_choice import GRID, HEADS, USUAL, choose_encodings, read_patch
+from training.study.encoding_choice import GRID, HEADS, USUAL, choose_encodings
 from training.study.initial_attention import (
     InitialAttention,
     Locality,
@@ -226,17 +223,11 @@ _STARTS_IN_WORDS = {
 
 
 def initial_attention_analysis(
-    encodings: EncodingsOption = None,
-    grid: GridOption = GRID,
-    seeds: SeedsOption = range(5),
+    encodings: Options.Encodings = None,
+    grid: Options.Grid = GRID,
+    seeds: Options.Seeds = range(5),
     *,
-    query: Annotated[
-        tuple[int, int] | None,
-        ReadBy(read_patch),
-        typer.Option(
-            help="ROWxCOLUMN of the patch that looks, counted from 0. The default is the middle."
-        ),
-    ] = None,
+    query: Options.Query = None,
     image: Annotated[str, typer.Option(help="zero, noise, or the path of a photograph.")] = "zero",
     start: Annotated[Start, typer.Option(help="How the weights of the model start.")] = "timm",
     progress: Progress = silent,

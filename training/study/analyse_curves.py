@@ -9,7 +9,7 @@ import pandas as pd
 
 from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
-from training.study.analysis import Analysis, AnalysisCommand, Row, RunsArgument
+from training.study.analysis import Analysis, AnalysisCommand, Options, Row
 from training.study.run_groups import Training, group_trainings, read_trainings, runs_text
 
 Groups = Mapping[str, Sequence[Training]]
@@ -104,7 +104,7 @@ def _add_legend(figure: Any, groups: Groups) -> None:
 # --- The analysis --------------------------------------------------------------------------
 
 
-def curves_analysis(runs: RunsArgument) -> Analysis:
+def curves_analysis(runs: Options.Runs) -> Analysis:
     """Loss, validation accuracy, learning rate and generalisation gap over the epochs.
 
     Runs may still be going on. Those that differ only in the seed become one curve with a range. A

@@ -17,10 +17,8 @@ from training.study.analysis import (
     DASH,
     Analysis,
     AnalysisCommand,
-    EncodingsOption,
-    GridOption,
+    Options,
     Progress,
-    SeedsOption,
     none_if_undefined,
     silent,
 )
@@ -135,9 +133,9 @@ _QUANTITIES = {
 
 
 def decay_analysis(
-    encodings: EncodingsOption = None,
-    grid: GridOption = GRID,
-    seeds: SeedsOption = range(5),
+    encodings: Options.Encodings = None,
+    grid: Options.Grid = GRID,
+    seeds: Options.Seeds = range(5),
     *,
     protocols: Annotated[
         list[str] | None,

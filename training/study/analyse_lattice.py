@@ -26,7 +26,7 @@ from training.figure_style import (
     figure_settings,
     new_figure,
 )
-from training.study.analysis import Analysis, AnalysisCommand, PageInputs, Row, RunsArgument
+from training.study.analysis import Analysis, AnalysisCommand, Options, PageInputs, Row
 from training.study.run_groups import Training, group_trainings, read_trainings, runs_text
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
@@ -271,7 +271,7 @@ def _draw_cell(panel: Any, path: LatticePath, place: int) -> None:
 # --- The analysis --------------------------------------------------------------------------
 
 
-def lattice_analysis(runs: RunsArgument) -> Analysis:
+def lattice_analysis(runs: Options.Runs) -> Analysis:
     """Im tau and the half-periods over the steps, the path of tau, and the cells at both ends.
 
     Runs may still be going on; their encodings must learn a lattice. Of a run in two parts the last

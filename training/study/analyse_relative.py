@@ -16,15 +16,8 @@ import torch
 import typer
 
 from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
-from training.study.analysis import (
-    Analysis,
-    AnalysisCommand,
-    EncodingsOption,
-    GridOption,
-    PageInputs,
-    ReadBy,
-    SeedOption,
-)
+from training.study import structure_measures as measures
+from training.study.analysis import Analysis, AnalysisCommand, Options, PageInputs, ReadBy
 from training.study.encoding_choice import (
     GRID,
     USUAL,
@@ -32,16 +25,8 @@ from training.study.encoding_choice import (
     Grid,
     check_patch,
     choose_encodings,
-    read_patch,
 )
-from training.study.structure_measures import (
-    Array,
-    bilinear_fit,
-    ordered_pairs,
-    safe_difference,
-    scaled_error,
-    textbook_difference,
-)
+from training.study.structure_measures import Array
 from wefpe_core import get_backend
 from wefpe_core.errors import InputError
 
@@ -73,15 +58,19 @@ def recovery(encoding: Any, grid: Grid) -> Recovery:
     """
     lattice = encoding.lattice()
     z = encoding.points(grid).detach().numpy()
-    i, j = ordered_pairs(len(z))
+    i, j = measures.ordered_pairs(len(z))
     backend = get_backend("numpy")
     p, dp = backend.wp_and_prime(z, lattice)
     target = backend.wp_and_prime(z[j] - z[i], lattice)[0]
 
     def error(p_used: Array, dp_used: Array, *, safe: bool = True) -> Array:
         ends = p_used[i], dp_used[i], p_used[j], dp_used[j]
-        got = safe_difference(*ends, lattice) if safe else textbook_difference(*ends)
-        return scaled_error(got, target, p[i], p[j])
+        got = (
+            measures.safe_difference(*ends, lattice)
+            if safe
+            else measures.textbook_difference(*ends)
+        )
+        return measures.scaled_error(got, target, p[i], p[j])
 
     errors = {
         "float64, as printed": error(p, dp, safe=False),
@@ -116,7 +105,7 @@ def leading_components(table: Array, count: int = COMPONENTS) -> Array:
 
 
 def relative_analysis(
-    encodings: EncodingsOption = None,
+    encodings: Options.Encodings = None,
     *,
     source: Annotated[
         EncodingChoice,
@@ -125,16 +114,9 @@ def relative_analysis(
             help="The weierstrass encoding whose wp(zj - zi) is wanted, by default as it is."
         ),
     ] = _SOURCE,
-    grid: GridOption = GRID,
-    query: Annotated[
-        tuple[int, int] | None,
-        ReadBy(read_patch),
-        typer.Option(
-            help="ROWxCOLUMN of the patch whose maps are drawn, counted from 0. The default is "
-            "the middle."
-        ),
-    ] = None,
-    seed: SeedOption = 0,
+    grid: Options.Grid = GRID,
+    query: Options.Query = None,
+    seed: Options.Seed = 0,
 ) -> Analysis:
     """How well wp(zj - zi) is recovered from values at zi and zj, and from tables of positions.
 
@@ -177,8 +159,8 @@ def _fits(label: str, table: Array, found: Recovery) -> dict[str, Any]:
     return {
         "encoding": label,
         "components": components.shape[1],
-        _RAW_FIT: bilinear_fit(components, found.pairs, found.target.real),
-        _BOUNDED_FIT: bilinear_fit(components, found.pairs, bounded),
+        _RAW_FIT: measures.bilinear_fit(components, found.pairs, found.target.real),
+        _BOUNDED_FIT: measures.bilinear_fit(components, found.pairs, bounded),
     }
 
 

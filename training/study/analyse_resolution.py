@@ -28,10 +28,10 @@ from training.parsing import (
 from training.study.analysis import (
     Analysis,
     AnalysisCommand,
+    Options,
     Progress,
     ReadBy,
     Row,
-    RunsArgument,
     silent,
 )
 from training.study.run_groups import check_runs, label_runs, runs_text
@@ -278,7 +278,7 @@ def _draw_curve(
 
 
 def resolution_analysis(
-    runs: RunsArgument,
+    runs: Options.Runs,
     sizes: Annotated[
         Sequence[ImageSize] | None,
         ReadBy(read_image_size, is_repeated=True),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,7 +26,15 @@ from training.parsing import (
     read_image_size,
     size_text,
 )
-from training.study.analysis import Analysis, AnalysisCommand, Progress, ReadBy, Row, silent
+from training.study.analysis import (
+    Analysis,
+    AnalysisCommand,
+    Options,
+    Progress,
+    ReadBy,
+    Row,
+    silent,
+)
 from training.study.attention_models import AttentionModel, Source, open_models, read_photographs
 from training.study.initial_attention import Numbers, relative_entropy
 from training.study.run_groups import runs_text
@@ -268,16 +276,9 @@ def _lines(text: str) -> str:
 # --- The analysis --------------------------------------------------------------------------
 
 
-def _read_mean(text: str) -> tuple[float, ...]:
-    return _read_channels(text, "mean", least=0.0)
-
-
-def _read_std(text: str) -> tuple[float, ...]:
-    return _read_channels(text, "std", least=1e-6)  # images are divided by it
-
-
-def _read_channels(text: str, name: str, least: float) -> tuple[float, ...]:
+def _read_channels(name: str, text: str) -> tuple[float, ...]:
     """One number for all channels, or one for each of the three."""
+    least = 0.0 if name == "mean" else 1e-6  # images are divided by the standard deviation
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -297,16 +298,7 @@ def rollout_analysis(
             metavar="MODEL",
         ),
     ],
-    images: Annotated[
-        Sequence[Path] | None,
-        ReadBy(Path, is_repeated=True),
-        typer.Option(
-            "--image",
-            "-i",
-            help="A photograph. Repeat the option for each; the default is the first test images "
-            "of the first run.",
-        ),
-    ] = None,
+    images: Options.Images = None,
     *,
     test_images: Annotated[
         int, typer.Option(min=1, help="How many test images of the run to show.")
@@ -322,7 +314,7 @@ def rollout_analysis(
     ] = None,
     mean: Annotated[
         Sequence[float],
-        ReadBy(_read_mean),
+        ReadBy(partial(_read_channels, "mean")),
         typer.Option(
             help="What is subtracted from pixels for models from files of weights, one number or "
             "three. A run has its own. The default is 0.5."
@@ -330,7 +322,7 @@ def rollout_analysis(
     ] = (0.5,),
     std: Annotated[
         Sequence[float],
-        ReadBy(_read_std),
+        ReadBy(partial(_read_channels, "std")),
         typer.Option(
             help="What the differences from the mean are divided by, one number or three. The "
             "default is 0.5."
@@ -415,9 +407,6 @@ def _caption(
 
 COMMAND = AnalysisCommand(
     rollout_analysis,
-    on_page=lambda page: {
-        "models": list(page.runs),
-        "images": list(page.photographs) or None,
-    },
+    on_page=lambda page: {"models": list(page.runs), "images": page.photographs},
     of_runs=True,
 )

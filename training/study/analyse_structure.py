@@ -11,14 +11,13 @@ import numpy as np
 
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, figure_settings, new_figure
 from training.markdown import markdown_table
+from training.study import structure_measures as measures
 from training.study.analysis import (
     DASH,
     Analysis,
     AnalysisCommand,
-    EncodingsOption,
-    GridOption,
+    Options,
     Progress,
-    SeedOption,
     none_if_undefined,
     silent,
 )
@@ -34,21 +33,7 @@ from training.study.encoding_choice import (
     nulls_beside,
 )
 from training.study.pair_statistics import explained_by_distance, patch_pairs
-from training.study.structure_measures import (
-    FEWEST_ROWS,
-    Array,
-    Components,
-    cells_unfolded,
-    neighbours_by_chance,
-    neighbours_kept,
-    offset_profiles,
-    patch_places,
-    position_explained,
-    principal_components,
-    raster_period,
-    rise_after_the_minimum,
-    turns_about_the_middle,
-)
+from training.study.structure_measures import Array, Components
 
 # The table compares every other encoding with these; "none" has no structure to show.
 CONTROLS = tuple(label for label in NULLS if label != "none")
@@ -87,7 +72,7 @@ def structure_of(choice: EncodingChoice, grid: Grid, seed: int = 0) -> Structure
         space, products = "principal coordinates of the interaction", similarity
     else:
         space, products = "principal components of the table", table @ table.T
-    components = principal_components(products)
+    components = measures.principal_components(products)
     numbers = measured_structure(components, similarity, grid)
     return Structure(choice.label, encoding.kind, space, similarity, components, numbers)
 
@@ -100,20 +85,20 @@ def measured_structure(components: Components, similarity: Array, grid: Grid) ->
     numbers = dict(zip(names, explained.tolist(), strict=True)) | {
         "explained_by_two": float(explained[:2].sum()),
         "negative": components.negative,
-        "position_from_two": position_explained(plane, grid),
-        "position_from_three": position_explained(first_components(components, 3), grid),
-        "neighbours_in_plane": neighbours_kept(plane, grid),
-        "neighbours_in_space": neighbours_kept(components.coordinates, grid),
-        "unfolded": cells_unfolded(plane, grid),
-        "turns": turns_about_the_middle(plane, grid),
+        "position_from_two": measures.position_explained(plane, grid),
+        "position_from_three": measures.position_explained(first_components(components, 3), grid),
+        "neighbours_in_plane": measures.neighbours_kept(plane, grid),
+        "neighbours_in_space": measures.neighbours_kept(components.coordinates, grid),
+        "unfolded": measures.cells_unfolded(plane, grid),
+        "turns": measures.turns_about_the_middle(plane, grid),
     }
     if not components.explained.size:  # all patches are in one place
         numbers = dict.fromkeys(numbers, math.nan)
-    rows, columns = offset_profiles(similarity, grid)
+    rows, columns = measures.offset_profiles(similarity, grid)
     return numbers | {
-        "raster_period": raster_period(similarity, grid),
-        "rise_by_rows": rise_after_the_minimum(rows),
-        "rise_by_columns": rise_after_the_minimum(columns),
+        "raster_period": measures.raster_period(similarity, grid),
+        "rise_by_rows": measures.rise_after_the_minimum(rows),
+        "rise_by_columns": measures.rise_after_the_minimum(columns),
         "explained_by_distance": explained_by_distance(similarity, patch_pairs(grid)),
     }
 
@@ -143,7 +128,7 @@ def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
         name = f"`{each.label}`{' (control)' if is_control else ''}"
         rows.append([name, *(_text(each.numbers[key]) for key in _COLUMNS)])
     legend = (
-        f"By chance {neighbours_by_chance(grid):.3f} of the neighbours are kept and half of the "
+        f"By chance {measures.neighbours_by_chance(grid):.3f} of the neighbours are kept and half of the "
         f"cells unfolded. {DASH}: not defined."
     )
     return f"{markdown_table(['encoding', *_COLUMNS.values()], rows)}\n\n{legend}\n"
@@ -194,7 +179,9 @@ def _draw_plane(
         title += f"\nneighbours kept {_text(neighbours)}, unfolded {_text(unfolded)}"
     axes[0].set_title(title)
     plane = each.plane()
-    for axis, place, place_name in zip(axes, patch_places(grid), ("row", "column"), strict=True):
+    for axis, place, place_name in zip(
+        axes, measures.patch_places(grid), ("row", "column"), strict=True
+    ):
         axis.set_xticks([])
         axis.set_yticks([])
         if not explained.size:
@@ -233,7 +220,7 @@ def _draw_similarity(figure: Any, axis: Any, each: Structure, grid: Grid) -> Non
 def _draw_offsets(axis: Any, matrix: Array, grid: Grid) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    rows, columns = offset_profiles(matrix, grid)
+    rows, columns = measures.offset_profiles(matrix, grid)
     for profile, style, colour, name in (
         (rows, "o-", BLUE, "rows apart"),
         (columns, "s--", ORANGE, "columns apart"),
@@ -251,9 +238,9 @@ def _draw_offsets(axis: Any, matrix: Array, grid: Grid) -> None:
 
 
 def structure_analysis(
-    encodings: EncodingsOption = None,
-    grid: GridOption = GRID,
-    seed: SeedOption = 0,
+    encodings: Options.Encodings = None,
+    grid: Options.Grid = GRID,
+    seed: Options.Seed = 0,
     *,
     progress: Progress = silent,
 ) -> Analysis:
@@ -282,7 +269,7 @@ def structure_analysis(
         numbers={
             "grid": list(grid),
             "seed": seed,
-            "neighbours_by_chance": neighbours_by_chance(grid),
+            "neighbours_by_chance": measures.neighbours_by_chance(grid),
             "rows": rows,
         },
         tables={"structure": rows},
@@ -299,14 +286,14 @@ def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
         "vectors. Colour shows the row of the patch, in the second row its column; lines join "
         "neighbours. Neighbours kept: the share of the patches that touch a patch on the grid and "
         "are among its nearest here (eight inside the grid, fewer at its edge); "
-        f"{neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of triangles between "
+        f"{measures.neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of triangles between "
         "neighbours that have the same orientation, where triangles without an area do not count; "
         "1 for a sheet without folds, 0.5 by chance. Third row: the interaction of all pairs, with "
         "patches numbered row by row; its colours span the middle 98 % of the pairs of different "
         "patches. R² of distance: the share of its variance that distance explains. Repeats by "
         "row: the correlation of the steps along the mean diagonal with those one row of patches "
         "later. It is near 1 for smooth functions of the place on grids of many rows and is not a "
-        f"period of the function (it is not defined below {FEWEST_ROWS} rows). Fourth row: the "
+        f"period of the function (it is not defined below {measures.FEWEST_ROWS} rows). Fourth row: the "
         "mean interaction of patches some rows apart in one column, and some columns apart in one "
         "row; a period within the grid would make it rise again. Rise: how much of its fall it "
         "makes up for (it says nothing about noise)."

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import typer
 
 from training.figure_style import BLACK, CYCLIC_MAP, ORANGE, figure_settings, new_figure
-from training.study.analysis import Analysis, AnalysisCommand, GridOption, ReadBy, SeedOption
+from training.study.analysis import Analysis, AnalysisCommand, Options, ReadBy
 from training.study.encoding_choice import GRID, EncodingChoice
 from wefpe_core import Lattice, get_backend
 from wefpe_core.errors import InputError
@@ -118,8 +118,8 @@ def surface_analysis(
         ReadBy(read_lattice),
         typer.Option(help="Show this lattice instead, as in 1,0.3+0.9j (omega1, omega3)."),
     ] = None,
-    grid: GridOption = GRID,
-    seed: SeedOption = 0,
+    grid: Options.Grid = GRID,
+    seed: Options.Seed = 0,
 ) -> Analysis:
     """wp and wp' over the plane, on a lattice or on that of an encoding with its patches."""
     lattice, patches, lattice_name = half_periods, None, "a lattice"

@@ -27,7 +27,7 @@ import typer
 
 from training import study
 from training.figure_style import figure_settings
-from training.study.encoding_choice import EncodingChoice, Grid, read_grid
+from training.study.encoding_choice import EncodingChoice, Grid, read_grid, read_patch
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PageInputs:
     grid: Grid
     seeds: Sequence[int]
     runs: Mapping[Path, Experiment]
-    photographs: Sequence[Path] = ()
+    photographs: Sequence[Path] | None = None  # None: the test images of the first run
 
 
 @dataclass(frozen=True)
@@ -126,37 +126,58 @@ def _read_seeds(text: str) -> tuple[int, ...]:
     return parse_seeds(text)
 
 
-EncodingsOption = Annotated[
-    Sequence[EncodingChoice] | None,
-    ReadBy(EncodingChoice, is_repeated=True),
-    typer.Option(
-        "--encoding",
-        "-e",
-        help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4. "
-        "Repeat the option for each.",
-    ),
-]
-GridOption = Annotated[
-    Grid,
-    ReadBy(read_grid),
-    typer.Option("--grid", help="HEIGHTxWIDTH in patches. The default is 14x14."),
-]
-SeedOption = Annotated[
-    int, typer.Option(min=0, max=2**63 - 1, help="The seed of the encodings' random weights.")
-]
-SeedsOption = Annotated[
-    Sequence[int],
-    ReadBy(_read_seeds),
-    typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-4."),
-]
-RunsArgument = Annotated[
-    Sequence[Path],
-    ReadBy(Path, is_repeated=True),
-    typer.Argument(help="Folders of runs.", metavar="RUN"),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="A new folder. The default is analyses/NAME.")
-]
+class Options:
+    """Annotations of parameters that several analyses have."""
+
+    Encodings = Annotated[
+        Sequence[EncodingChoice] | None,
+        ReadBy(EncodingChoice, is_repeated=True),
+        typer.Option(
+            "--encoding",
+            "-e",
+            help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4. "
+            "Repeat the option for each.",
+        ),
+    ]
+    Grid = Annotated[
+        Grid,
+        ReadBy(read_grid),
+        typer.Option("--grid", help="HEIGHTxWIDTH in patches. The default is 14x14."),
+    ]
+    Query = Annotated[
+        tuple[int, int] | None,
+        ReadBy(read_patch),
+        typer.Option(
+            help="ROWxCOLUMN of the patch that is shown, counted from 0. The default is the middle."
+        ),
+    ]
+    Seed = Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="The seed of the encodings' random weights.")
+    ]
+    Seeds = Annotated[
+        Sequence[int],
+        ReadBy(_read_seeds),
+        typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-4."),
+    ]
+    Runs = Annotated[
+        Sequence[Path],
+        ReadBy(Path, is_repeated=True),
+        typer.Argument(help="Folders of runs.", metavar="RUN"),
+    ]
+    Images = Annotated[
+        Sequence[Path] | None,
+        ReadBy(Path, is_repeated=True),
+        typer.Option(
+            "--image",
+            "-i",
+            help="A photograph. Repeat the option for each; the default is the first test images "
+            "of the first run.",
+        ),
+    ]
+    Output = Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A new folder. The default is analyses/NAME."),
+    ]
 
 
 def silent(text: str) -> None:

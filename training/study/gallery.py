@@ -25,13 +25,10 @@ from training.study.analysis import (
     DASH,
     Analysis,
     AnalysisCommand,
-    EncodingsOption,
-    GridOption,
-    OutputOption,
+    Options,
     PageInputs,
     Progress,
     ReadBy,
-    SeedsOption,
     analysis_names,
     check_new,
     load_analysis,
@@ -121,11 +118,11 @@ def _html_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def analyse_all(
-    encodings: EncodingsOption = None,
-    grid: GridOption = GRID,
+    encodings: Options.Encodings = None,
+    grid: Options.Grid = GRID,
     seeds: Annotated[
         Sequence[int],
-        *SeedsOption.__metadata__[:1],
+        *Options.Seeds.__metadata__[:1],
         typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-2."),
     ] = range(3),
     *,
@@ -138,12 +135,8 @@ def analyse_all(
             "is trained on digits for a few epochs.",
         ),
     ] = (),
-    photographs: Annotated[
-        Sequence[Path],
-        ReadBy(Path, is_repeated=True),
-        typer.Option("--image", "-i", help="A photograph for the rollout."),
-    ] = (),
-    output: OutputOption = None,
+    photographs: Options.Images = None,
+    output: Options.Output = None,
     progress: Progress = silent,
 ) -> list[Path]:
     """All analyses for some encodings, as one page to look at.
@@ -156,7 +149,7 @@ def analyse_all(
     choices = choose_encodings(encodings or _USUAL, grid)
     for choice in choices:
         interaction_matrix(choice.build(grid, seeds[0]), grid)  # refuses encodings without one
-    read_photographs(photographs)
+    read_photographs(photographs or ())
     finished = check_runs(runs, finished=True) if runs else {}
     for path, experiment in finished.items():
         _check_run(path, experiment)
