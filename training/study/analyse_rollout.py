@@ -18,7 +18,7 @@ import typer
 from torch import Tensor
 
 from training.augmentation import Normalisation
-from training.figure_style import PLAIN_MAP, figure_settings, new_figure
+from training.figure_style import PLAIN_MAP, figure_settings, in_lines, new_figure
 from training.parsing import (
     ImageSize,
     grid_of_size,
@@ -225,7 +225,7 @@ def draw_maps(
     """
     maps = {(each.model, each.image): each for each in found}
     height, width = _finest(pictures[0]).shape[-2:]
-    names = [_lines(label) for label in labels]
+    names = [in_lines(label, _LINE) for label in labels]
     side = _SIDE * min(max(height / width, 0.5), 2.0)
     tall = (side + 0.3) * len(pictures) + 0.13 * max(name.count("\n") + 1 for name in names)
     figure = new_figure(_SIDE * (len(labels) + 1) + 0.6, tall)
@@ -267,10 +267,6 @@ def _draw_image(panel: Any, pixels: Tensor) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LINE else f"{text[: _LINE - 1]}…"
-
-
-def _lines(text: str) -> str:
-    return "\n".join(text[start : start + _LINE] for start in range(0, len(text), _LINE))
 
 
 # --- The analysis --------------------------------------------------------------------------

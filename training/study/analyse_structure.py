@@ -127,8 +127,9 @@ def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
         is_control = any(is_same_encoding(each.label, label) for label in CONTROLS)
         name = f"`{each.label}`{' (control)' if is_control else ''}"
         rows.append([name, *(_text(each.numbers[key]) for key in _COLUMNS)])
+    by_chance = measures.neighbours_by_chance(grid)
     legend = (
-        f"By chance {measures.neighbours_by_chance(grid):.3f} of the neighbours are kept and half of the "
+        f"By chance {by_chance:.3f} of the neighbours are kept and half of the "
         f"cells unfolded. {DASH}: not defined."
     )
     return f"{markdown_table(['encoding', *_COLUMNS.values()], rows)}\n\n{legend}\n"
@@ -278,6 +279,7 @@ def structure_analysis(
 
 
 def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
+    by_chance, rows = measures.neighbours_by_chance(grid), measures.FEWEST_ROWS
     return (
         f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}): "
         f"{', '.join(labels)}. First and second row: the first two principal components of the "
@@ -286,14 +288,14 @@ def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
         "vectors. Colour shows the row of the patch, in the second row its column; lines join "
         "neighbours. Neighbours kept: the share of the patches that touch a patch on the grid and "
         "are among its nearest here (eight inside the grid, fewer at its edge); "
-        f"{measures.neighbours_by_chance(grid):.3f} by chance. Unfolded: the share of triangles between "
+        f"{by_chance:.3f} by chance. Unfolded: the share of triangles between "
         "neighbours that have the same orientation, where triangles without an area do not count; "
         "1 for a sheet without folds, 0.5 by chance. Third row: the interaction of all pairs, with "
         "patches numbered row by row; its colours span the middle 98 % of the pairs of different "
         "patches. R² of distance: the share of its variance that distance explains. Repeats by "
         "row: the correlation of the steps along the mean diagonal with those one row of patches "
         "later. It is near 1 for smooth functions of the place on grids of many rows and is not a "
-        f"period of the function (it is not defined below {measures.FEWEST_ROWS} rows). Fourth row: the "
+        f"period of the function (it is not defined below {rows} rows). Fourth row: the "
         "mean interaction of patches some rows apart in one column, and some columns apart in one "
         "row; a period within the grid would make it rise again. Rise: how much of its fall it "
         "makes up for (it says nothing about noise)."

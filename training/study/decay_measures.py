@@ -210,11 +210,6 @@ def measure(matrix: Array, pairs: Pairs, protocol: Protocol) -> Decay:
     )
 
 
-def resampled_raw(matrix: Array, pairs: Pairs, resamples: int, seed: int) -> Array:
-    """Raw Pearson coefficients of resampled patches, the same draws for every encoding."""
-    return bootstrapped_pearson(matrix, pairs, np.random.default_rng([seed, 2]), resamples)
-
-
 # --- How strongly an encoding lets two patches interact ----------------------------------------
 
 
@@ -293,14 +288,6 @@ class DecayRow:
     standardised: Array  # S(d) in standard deviations of all pairs, mean over the seeds
 
 
-class _OfSeed(NamedTuple):
-    """One encoding from one seed under one protocol."""
-
-    decay: Decay
-    resampled: Array
-    standardised: Array
-
-
 def measured_rows(
     choice: EncodingChoice,
     grid: Grid,
@@ -311,24 +298,39 @@ def measured_rows(
     """One encoding under each protocol."""
     pairs = patch_pairs(grid)
     seeds = tuple(dict.fromkeys(seeds))  # a seed named twice is one draw
-    protocols = tuple(dict.fromkeys(protocols))
-    found: dict[str, list[_OfSeed]] = {name: [] for name in protocols}
+    matrices: dict[str, list[Array]] = {name: [] for name in protocols}
     for seed in seeds:
         encoding = choice.build(grid, seed)
         alone = interaction_matrix(encoding, grid)
-        for name in protocols:
-            protocol = PROTOCOLS[name]
-            matrix = fused_cosines(encoding, grid, seed) if protocol.adds_content else alone
-            found[name].append(
-                _OfSeed(
-                    measure(matrix, pairs, protocol),
-                    resampled_raw(matrix, pairs, resamples, seed),
-                    standardised_curve(matrix, pairs),
-                )
+        for name, found in matrices.items():
+            adds_content = PROTOCOLS[name].adds_content
+            found.append(fused_cosines(encoding, grid, seed) if adds_content else alone)
+    rows = []
+    for name, found in matrices.items():
+        values = np.array([measure(matrix, pairs, PROTOCOLS[name]) for matrix in found])
+        # The patches that are drawn depend on the seed alone: they are the same for all encodings.
+        resampled = [
+            bootstrapped_pearson(matrix, pairs, np.random.default_rng([seed, 2]), resamples)
+            for matrix, seed in zip(found, seeds, strict=True)
+        ]
+        deviation = (
+            values.std(axis=0, ddof=1) if len(seeds) > 1 else np.full(values.shape[1], np.nan)
+        )
+        curves = [standardised_curve(matrix, pairs) for matrix in found]
+        rows.append(
+            DecayRow(
+                choice.label,
+                encoding.kind,
+                name,
+                null_meaning(choice.label),
+                len(seeds),
+                Decay(*values.mean(axis=0).tolist()),
+                Decay(*deviation.tolist()),
+                *interval(np.concatenate(resampled)),
+                np.mean(curves, axis=0),
             )
-    return [
-        _row(choice, encoding.kind, PROTOCOLS[name], results) for name, results in found.items()
-    ]
+        )
+    return rows
 
 
 def fused_cosines(encoding: AbstractEncoding, grid: Grid, seed: int) -> Array:
@@ -345,27 +347,6 @@ def fused_cosines(encoding: AbstractEncoding, grid: Grid, seed: int) -> Array:
         table = np.zeros((patches, DIM))
     # The generator differs from that of the weights, so that content and weights are independent.
     return cosine_matrix(content_fused(table, np.random.default_rng([seed, 1])))
-
-
-def _row(
-    choice: EncodingChoice, kind: str, protocol: Protocol, results: Sequence[_OfSeed]
-) -> DecayRow:
-    values = np.array([result.decay for result in results])
-    nan = np.full(len(Decay._fields), np.nan)
-    deviation = values.std(axis=0, ddof=1) if len(values) > 1 else nan
-    low, high = interval(np.concatenate([result.resampled for result in results]))
-    return DecayRow(
-        encoding=choice.label,
-        kind=kind,
-        protocol=protocol.name,
-        null=null_meaning(choice.label),
-        seeds=len(results),
-        mean=Decay(*values.mean(axis=0).tolist()),
-        deviation=Decay(*deviation.tolist()),
-        low=low,
-        high=high,
-        standardised=np.mean([result.standardised for result in results], axis=0),
-    )
 
 
 def decay_rows(
