@@ -5,6 +5,7 @@ project and the dependency group of the same name.
 """
 
 import shutil
+from pathlib import Path
 
 import nox
 
@@ -16,11 +17,7 @@ REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its 
 CLAIMS = "build/claims"
 RESULTS = "docs/results"  # the rows of the study, and what is made of them
 
-BENCHMARKS = {
-    "backends": "verification.bench",
-    "models": "training.bench_models",
-    "training": "training.bench_training",
-}
+BENCHMARKS = ("backends", "models", "training")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -41,27 +38,44 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
 
 
+@nox.session(default=False)
+def coverage(session: nox.Session) -> None:
+    """Run the tests and show which lines and branches they reach; build/coverage has the pages."""
+    install_project(session, "test", "coverage")
+    reports = ("--cov", "--cov-report=term", "--cov-report=html")
+    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *reports, *session.posargs)
+
+
+@nox.session(default=False, venv_backend="uv")
+def minimums(session: nox.Session) -> None:
+    """Run the tests on the lowest versions that pyproject.toml allows, but for torch; needs uv.
+
+    Warnings are no errors here: old libraries warn about each other.
+    """
+    requirements = nox.project.dependency_groups(PYPROJECT, "test")
+    lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow", "-c", "constraints.txt")
+    session.install(*lowest, "-e", ".[training,flint,report]", *requirements)
+    session.run("pytest", "-n", "auto", "--dist", "loadgroup", "-W", "default", *session.posargs)
+
+
 @nox.session
 def verify(session: nox.Session) -> None:
     """Measure every backend against the oracle and judge it; arguments go to the report."""
     install_project(session)
     output = () if any(a.startswith("--output") for a in session.posargs) else REPORT
-    session.run("python", "-m", "verification", *output, *session.posargs)
+    session.run("wefpe", "verify", *output, *session.posargs)
 
 
 @nox.session(default=False)
 def readme(session: nox.Session) -> None:
     """Measure, check the claims, and write what README.md and docs show of the results."""
     install_project(session)
-    session.run("python", "-m", "verification", *REPORT)
-    session.run("python", "-m", "verification.claims", "--output", CLAIMS)
-    session.run(
-        *("python", "-m", "verification.readme"),
-        *(f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json"),
-    )
+    session.run("wefpe", "verify", *REPORT)
+    session.run("wefpe", "claims", "--output", CLAIMS)
+    session.run("wefpe", "docs", "readme", f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json")
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
     session.run("wefpe", "encodings", "--draw", "docs/encodings")
-    session.run("wefpe", "analyse", "docs", "docs/analyses")
+    session.run("wefpe", "docs", "analyses", "docs/analyses")
 
 
 @nox.session(default=False)
@@ -69,7 +83,7 @@ def results(session: nox.Session) -> None:
     """Make the tables and pictures of the study anew from its rows; trains nothing."""
     install_project(session)
     session.run("wefpe", "results", RESULTS)
-    session.run("python", "-m", "verification.blocks", RESULTS, "README.md", f"{RESULTS}/README.md")
+    session.run("wefpe", "docs", "fill", RESULTS, "README.md", f"{RESULTS}/README.md")
 
 
 @nox.session(default=False)
@@ -82,9 +96,8 @@ def bench(session: nox.Session) -> None:
     name, *words = session.posargs or [None]
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
-    for part, module in BENCHMARKS.items():
-        if name in (None, part):
-            session.run("python", "-m", module, *words)
+    for part in BENCHMARKS if name is None else (name,):
+        session.run("wefpe", "bench", part, *words)
 
 
 @nox.session(default=False)
@@ -121,9 +134,39 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Check the links of the Markdown files and run the examples and tables they show."""
+    install_project(session, "test")
+    session.run("python", "docs/check_links.py")
+    session.run("pytest", "-k", "readme or tour or docs", *session.posargs)
+
+
+@nox.session(default=False)
+def dist(session: nox.Session) -> None:
+    """Build the sdist and the wheel into dist and check them; an argument is the version to be."""
+    version = PYPROJECT["project"]["version"]
+    if session.posargs and session.posargs != [version]:
+        session.error(f"pyproject.toml has the version {version}, not {session.posargs[0]}")
+    session.install("build", "twine")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *(str(file) for file in Path("dist").iterdir()))
+
+
+@nox.session(default=False)
+def hooks(session: nox.Session) -> None:
+    """Run every hook of .pre-commit-config.yaml on every file."""
+    session.install("pre-commit>=4")
+    session.run("pre-commit", "run", "--all-files", "--show-diff-on-failure", *session.posargs)
+
+
+@nox.session(default=False)
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
-    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    (ruff,) = nox.project.dependency_groups(PYPROJECT, "lint")
+    if f'"{ruff}"' not in Path(".pre-commit-config.yaml").read_text(encoding="utf-8"):
+        session.error(f".pre-commit-config.yaml does not have the {ruff} of pyproject.toml")
+    session.install(ruff)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
 

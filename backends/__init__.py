@@ -1,5 +1,4 @@
-"""Evaluators of the Weierstrass functions, one library each; see `wefpe_core.get_backend`.
+"""Evaluators of the Weierstrass functions, one for each library (`wefpe_core.get_backend`).
 
-`kernel` is the series both array backends run, written once. Importing this package
-imports no backend.
+NumPy and torch run the same series, `kernel`. Importing this package imports no backend.
 """

@@ -1,6 +1,6 @@
-"""What is algebra rather than series: addition, inversion, the defining sum, periods.
+"""Addition, inversion and the truncated defining sum: algebra rather than series.
 
-Written, like `backends.kernel`, for real pairs of any array library, without branches on data.
+Like `backends.kernel`, this runs on real pairs of any array library, without branches on data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def add_points(
         tuple(_where_needed(ops, ~either, value) for value in point) for point in (first, second)
     )
     # wp, wp' and g2 scale like the second, third and fourth power of a number. Divided by it, one
-    # power at a time, their squares are in range wherever they are.
+    # power at a time, they have squares that stay in range.
     largest = ops.sqrt(_larger(ops, _size(ops, p1), _size(ops, p2)))
     power = ops.power_of_two(_larger(ops, largest, unit))
     shrink = 1.0 / power
@@ -48,10 +48,10 @@ def add_points(
 def _chord(
     ops: ArrayOps, p1: Pair, dp1: Pair, p2: Pair, dp2: Pair, g2: Pair
 ) -> tuple[Pair, Pair, Any]:
-    """The sum of two finite points, and where they are opposite and have none.
+    """The sum of two finite points, and whether they are opposite and have none.
 
-    The slope has two expressions, equal on the curve; one is 0/0 where z1 = z2, the other
-    where wp'(z1) = -wp'(z2) otherwise. The better conditioned one is taken.
+    The slope has two expressions, equal on the curve; one is 0/0 where z1 = z2, the other at
+    other points with wp'(z1) = -wp'(z2). The better conditioned one is taken.
     """
     chord, tangent = p1 - p2, dp1 + dp2
     p_scale = _modulus(ops, p1) + _modulus(ops, p2)
@@ -75,7 +75,7 @@ def _modulus(ops: ArrayOps, x: Pair) -> Any:
 
 
 def _size(ops: ArrayOps, x: Pair) -> Any:
-    """The larger part of x, a constant that scales."""
+    """The larger part of x, without derivatives: a factor to scale by."""
     re, im = ops.constant(x.re), ops.constant(x.im)
     return _larger(ops, re * ops.sign_of(re), im * ops.sign_of(im))
 
@@ -89,7 +89,7 @@ def _is_infinite(ops: ArrayOps, x: Pair) -> Any:
 
 
 def _where_needed(ops: ArrayOps, condition: Any, x: Pair, other: float = 1.0) -> Pair:
-    """`x`, and elsewhere a number that does no harm to derivatives."""
+    """`x` where the condition holds, elsewhere a number that does not spoil derivatives."""
     return Pair(ops.where_needed(condition, x.re, other), ops.where_needed(condition, x.im, 0.0))
 
 
@@ -225,8 +225,8 @@ def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision)
     is_left = ops.as_weight(column < edge - 0.5)
     column = column + is_left
     z = Pair(z.re * sign + is_left * c.period1_re.high, z.im * sign + is_left * c.period1_im.high)
-    # Likewise on the upper edge (row = 1/2), where the other solution is period3 - z, moved by a
-    # period back into the region.
+    # On the upper edge (row = 1/2) the other solution is period3 - z, moved by a period back into
+    # the region.
     mirrored = ops.constant(c.tau.re) - column
     turns = ops.rint(mirrored)
     turns = turns - ops.as_weight(mirrored - turns < edge - 0.5)

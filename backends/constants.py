@@ -43,7 +43,7 @@ class Precision(NamedTuple):
     nome_powers: int
     carlson_steps: int
     # Added to exp(-2 beta) before it is inverted, so that the inverse and its second derivative
-    # are finite. It counts only where what the inverse is multiplied by is below eps by far.
+    # are finite. It matters only where the factor of the inverse is far below eps.
     underflow_guard: float
     part_bits: int  # of the pieces a period is cut into
     largest_exponent: float  # whose exponential does not overflow
@@ -65,7 +65,7 @@ class Precision(NamedTuple):
 
     @property
     def low_count(self) -> int:
-        """Of the pieces of `SplitReal.low`, for a lattice of numbers."""
+        """The number of pieces of `SplitReal.low`, for a lattice of numbers."""
         if self.half_periods_fit_two_parts:
             return 1
         return 1 + math.ceil((DOUBLE.bits - self.bits) / (self.part_bits + 1))
@@ -82,8 +82,8 @@ SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6, largest_expone
 class SplitReal(NamedTuple):
     """A real number as ``high + sum(low) + lowest``, and ``high`` as the sum of its `parts`.
 
-    The parts are so short that their products with lattice indices are exact. So is what `low`
-    consists of if two numbers of the format do not hold a double; else it is one number.
+    The parts are so short that their products with lattice indices are exact. If two numbers of
+    the format cannot hold a double, the pieces of `low` are as short; else `low` is one number.
     """
 
     high: Any
@@ -108,7 +108,7 @@ class SplitComplex(NamedTuple):
 
 
 class SeriesConstants(NamedTuple):
-    """Everything the kernel knows of a lattice; `Pair` fields are complex, periods are full."""
+    """What the kernel knows of a lattice; `Pair` fields are complex, periods are full."""
 
     period1_re: SplitReal
     period1_im: SplitReal
@@ -119,7 +119,7 @@ class SeriesConstants(NamedTuple):
     tau: Pair
     unit: Any  # a power of two, at most |pi/a| and more than half of it
     pi_over_period: Pair
-    pi_over_period_low: Pair  # what rounding took from it
+    pi_over_period_low: Pair  # its rounding error
     period_over_pi: Pair
     wp_scale: Pair  # (pi/a)^2
     wp_prime_scale: Pair  # -2 (pi/a)^3 / unit: the cube alone may be out of range
@@ -197,7 +197,7 @@ def sums_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
 
 
 def differences_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
-    """The same of ``sum weights[k-1] (A^k - B^k)/(A - B)``."""
+    """The same coefficients of ``sum weights[k-1] (A^k - B^k)/(A - B)``."""
     coefficients = [0 * product for _ in weights]
     for k, weight in enumerate(weights):
         for j in range(k // 2 + 1):
@@ -220,7 +220,7 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     # z = s a + r b  =>  r = Im(conj(a) z)/area, s = Im(z conj(b))/area.
     row = ExtendedComplex(-a.im / area, a.re / area)
     column = ExtendedComplex(known.period3.im / area, -known.period3.re / area)
-    # As many terms of the modular series as fifty digits ask for.
+    # As many terms of the modular series as fifty digits need.
     fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
     unit = unit_of(PI / a)
     values = series_constants(PI / a, PI / a / Decimal(unit), tau, known.nome, PI, fifty_digits)
@@ -288,13 +288,13 @@ def rounding(precision: Precision) -> Callable[[Any], float]:
 
 
 def leading_bits(number: float, bits: int) -> float:
-    """`number`, rounded to so many bits."""
+    """`number`, rounded to that many bits."""
     mantissa, exponent = math.frexp(number)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
 
 
 def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
-    """A fifty-digit number in the parts of a format."""
+    """A fifty-digit number, split into the parts of a format."""
     to_format = rounding(precision)
 
     high = to_format(value)

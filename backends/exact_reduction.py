@@ -129,6 +129,14 @@ def reduced_frame(lattice: Lattice) -> ReducedFrame:
     return _frame(lattice)
 
 
+def exact_half_periods(
+    lattice: Lattice,
+) -> tuple[GaussianRational, GaussianRational, GaussianRational]:
+    """omega1, omega1 + omega3 and omega3 of the basis given; the second one is -omega2."""
+    w1, w3 = lattice.exact
+    return w1, GaussianRational(w1.re + w3.re, w1.im + w3.im), w3
+
+
 def reduce_exactly(z: GaussianRational, lattice: Lattice) -> tuple[GaussianRational, int, int]:
     r"""Write `z` as :math:`z_r + 2mw_1 + 2nw_3` in the reduced basis, exactly.
 

@@ -18,14 +18,15 @@ from typing import Any, ClassVar
 from flint import acb, arb, ctx, fmpq, fmpz
 
 from backends import flint_balls as balls
+from backends.elementwise import map_elements, map_pairs
 from backends.exact_reduction import (
     LatticeBox,
     ReducedFrame,
+    exact_half_periods,
     exact_number,
     is_infinite,
     reduced_frame,
 )
-from backends.shapes import map_elements, map_pairs
 from wefpe_core._exact import GaussianRational
 from wefpe_core.backend import AbstractBackend, check_truncation
 from wefpe_core.errors import InputError, PrecisionError
@@ -39,7 +40,7 @@ _COMPLEX_INFINITY = acb(arb.pos_inf(), arb.nan())
 _NAN = acb(arb.nan(), arb.nan())
 
 
-class FlintBackend(AbstractBackend):
+class FlintBackend(AbstractBackend[Any]):
     r"""Weierstrass functions as balls with at least `digits` certified decimal digits.
 
     Parameters
@@ -51,8 +52,8 @@ class FlintBackend(AbstractBackend):
 
     Notes
     -----
-    Arguments are numbers of any kind, taken as exact, in scalars, nested lists or arrays; or
-    balls, which give balls as wide as these make them.
+    Arguments are numbers of any kind, taken as exact, in scalars, nested lists or arrays. They
+    may be balls, and results are then as wide as these make them.
 
     At a lattice point wp, its derivative and zeta are an ``acb`` that is not finite, with real
     part ``inf`` and imaginary part NaN. NaN or infinite z gives NaN in both parts.
@@ -186,11 +187,9 @@ class FlintBackend(AbstractBackend):
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""
         frame = reduced_frame(lattice)
-        w1, w3 = lattice.exact
-        w2 = GaussianRational(w1.re + w3.re, w1.im + w3.im)  # -omega2: wp is even
         e1, e2, e3 = (
             self._wp_and_prime_at(balls.Argument(frame.reduce(omega)), frame, lattice)[0]
-            for omega in (w1, w2, w3)
+            for omega in exact_half_periods(lattice)
         )
         return e1, e2, e3
 

@@ -15,7 +15,7 @@ from flint import acb, arb, fmpq
 from backends.exact_reduction import LatticeBox, ReducedFrame, ReducedPoint
 from wefpe_core._exact import GaussianRational
 
-# Integer directions, about pi/8 apart; see `_rotated_rf`.
+# Integer directions, about pi/8 apart, for `_rotated_rf`.
 _DIRECTIONS = [
     (x, y)
     for x in range(-2, 3)
@@ -162,7 +162,7 @@ def inverse_wp(w: Any, frame: ReducedFrame) -> Any:
 
 
 def _rotated_rf(differences: Sequence[Any]) -> Any:
-    """R_F along a path that keeps clear of the roots; see `backends.mpmath_inversion`."""
+    """R_F along a path that keeps clear of the roots, as in `backends.mpmath_inversion`."""
     directions = [complex(x.mid() / abs(x).mid()) for x in differences if abs(x).mid() != 0]
 
     def clearance(turn: tuple[int, int]) -> float:
@@ -177,9 +177,9 @@ def _rotated_rf(differences: Sequence[Any]) -> Any:
 
 
 def _canonical_branch(u: Any, t: Any) -> Any:
-    """Of +-u modulo 1 and t, the one `AbstractBackend.inverse_wp` documents.
+    """The one of +-u modulo 1 and t that `AbstractBackend.inverse_wp` documents.
 
-    Every choice made here is between solutions, so the result encloses one whichever is made.
+    Every choice made here is between solutions, so the result encloses one in any case.
     A ball across an edge counts as on the edge.
     """
     if not u.is_finite():

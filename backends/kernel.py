@@ -9,8 +9,8 @@ closed form and the rest as a Lambert series (DLMF 23.8.1, regrouped):
           - 4\Bigl[\tfrac{A}{(1-A)^2}+\tfrac{B}{(1-B)^2}
           + \sum_{k\ge1}\tfrac{kQ^k}{1-Q^k}(A^k+B^k)\Bigr]\Bigr\}
 
-and its derivative and integrals likewise. Evenness folds the argument to Im v >= 0, where
-:math:`e^{-\beta}\sin v` has no overflow and full relative accuracy at the pole.
+and its derivative and integrals have the same form. Evenness folds the argument to Im v >= 0,
+where :math:`e^{-\beta}\sin v` has no overflow and full relative accuracy at the pole.
 
 Nothing here branches on data, knows a dtype or a device, or hides a pole.
 """
@@ -210,7 +210,7 @@ def _nearest_rows(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
 
 
 def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
-    """The integral of -wp that is odd; not periodic, so the lattice point comes back in."""
+    """The odd integral of -wp. It is not periodic: the quasi-period of the cell is added."""
     cell = locate(ops, z, c, precision)
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     f = fold(ops, offset, c, precision)
@@ -259,8 +259,8 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
     m_odd, n_odd = _parity(ops, m), _parity(ops, n)
     sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
     theta = theta_quotient(f, c)
-    # Zero at every lattice point, also where the exponential before it would overflow. Held finite,
-    # it neither makes NaN of that zero nor cuts it from its derivative.
+    # The value is 0 at every lattice point, even where the exponential would overflow. Kept finite,
+    # the exponential neither makes NaN of that zero nor cuts it off from its derivative.
     overflows = exponent.re > precision.largest_exponent
     exponent = Pair(ops.where(overflows, precision.largest_exponent, exponent.re), exponent.im)
     value = c.period_over_pi * (theta * pair_exp(ops, exponent)).scale(sign)

@@ -67,7 +67,7 @@ class Chord(NamedTuple):
         return not any(self.p_difference) and not any(self.dp_sum)
 
     def prefers_differences(self, period_magnitude: int) -> bool:
-        """Whether the quotient of differences has the larger denominator, to scale."""
+        """Whether the quotient of differences has the larger denominator, relative to its scale."""
 
         def relative(value: GaussianRational, scale: tuple[GaussianRational, ...], k: int) -> int:
             size = max(_magnitude(term) for term in scale)
@@ -101,6 +101,6 @@ def _difference(u: GaussianRational, v: GaussianRational) -> GaussianRational:
 
 
 def _magnitude(value: GaussianRational) -> int:
-    """Power of two near the larger part; the scales it is compared with are as rough."""
+    """Power of two near the larger part, as rough as the scales it is compared with."""
     sizes = (x.numerator.bit_length() - x.denominator.bit_length() for x in value if x)
     return max(sizes, default=-(1 << 62))

@@ -4,7 +4,7 @@ Every value is evaluated with `dps` and again with ``2*dps`` digits (and guard d
 arguments reduced in exact arithmetic. If the two differ by more than `dps` digits allow,
 `PrecisionError` is raised; otherwise the better one is returned, rounded to `dps` digits.
 
-Works in contexts of its own: ``mpmath.mp.dps`` is neither read nor changed. The numbers
+The backend has contexts of its own: ``mpmath.mp.dps`` is neither read nor changed. The numbers
 returned belong to ``mpmath.mp`` and carry their digits with them, but arithmetic on them
 rounds to the precision of ``mpmath.mp``, which is the caller's to set.
 """
@@ -16,10 +16,12 @@ from typing import Any, ClassVar
 
 import mpmath
 
+from backends.elementwise import map_elements, map_pairs
 from backends.exact_reduction import (
     LatticeBox,
     ReducedFrame,
     ReducedPoint,
+    exact_half_periods,
     exact_number,
     is_infinite,
     reduced_frame,
@@ -38,8 +40,6 @@ from backends.mpmath_rows import (
     wp_and_prime_rows,
     zeta_rows,
 )
-from backends.shapes import map_elements, map_pairs
-from wefpe_core._exact import GaussianRational
 from wefpe_core.backend import AbstractBackend, check_truncation
 from wefpe_core.errors import LatticeError
 from wefpe_core.lattice import Lattice
@@ -48,10 +48,10 @@ _COMPLEX_INFINITY = mpmath.mp.mpc(mpmath.mp.inf, mpmath.mp.nan)
 _NAN = mpmath.mp.mpc(mpmath.mp.nan, mpmath.mp.nan)
 _ZERO = mpmath.mp.mpc(0)
 _NOISE_BITS = 6
-_BITS_TO_SPARE = 8  # of the guard bits: points in and around the cell need no more
+_BITS_TO_SPARE = 8  # as many guard bits serve points in and around the cell
 
 
-class MpmathBackend(AbstractBackend):
+class MpmathBackend(AbstractBackend[Any]):
     """Weierstrass functions to `dps` decimal digits, as mpmath numbers.
 
     Parameters
@@ -184,7 +184,7 @@ class MpmathBackend(AbstractBackend):
     def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
         r"""A solution z of :math:`\wp(z) = w`, verified by evaluating :math:`\wp` there.
 
-        On the edges of the region `AbstractBackend.inverse_wp` names (:math:`r = 0` and
+        On the edges of the region that `AbstractBackend.inverse_wp` names (:math:`r = 0` and
         :math:`r = 1/2`), where two solutions lie in it, the one with the larger
         :math:`{\rm Re}(z/2w_1)` is returned. A root as `roots` rounds it gives the half-period
         itself, not the nearby solution for the rounded number.
@@ -213,10 +213,9 @@ class MpmathBackend(AbstractBackend):
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""
         frame = reduced_frame(lattice)
-        w1, w3 = lattice.exact
-        w2 = GaussianRational(w1.re + w3.re, w1.im + w3.im)  # -omega2: wp is even
         e1, e2, e3 = (
-            self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0] for omega in (w1, w2, w3)
+            self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0]
+            for omega in exact_half_periods(lattice)
         )
         return e1, e2, e3
 
@@ -247,7 +246,7 @@ class MpmathBackend(AbstractBackend):
         probe = context(precisions.working_bits[1])
         cube, square = rounded_to(probe, exact_g2) ** 3, 27 * rounded_to(probe, exact_g3) ** 2
         lost_bits = max(magnitude(cube), magnitude(square)) - magnitude(cube - square)
-        # Rounding invariants to dps digits moves a zero discriminant by some units in the last.
+        # Invariants rounded to dps digits move a zero discriminant by some units in the last place.
         noise_bits = min(_NOISE_BITS, precisions.bits // 4)
         if cube == square or lost_bits >= precisions.bits - noise_bits:
             raise LatticeError(

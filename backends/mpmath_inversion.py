@@ -30,8 +30,8 @@ from wefpe_core._exact import GaussianRational, gauss_reduce
 _DIRECTIONS = 16
 _CLEAR_OF_ROOTS = -0.9
 _NEWTON_STEPS = 40
-_EDGE_BITS = 3  # so many units in the last place from an edge is on the edge
-_UNRESOLVED_BITS = 8  # Newton's method needs that many of the distance to the root
+_EDGE_BITS = 3  # what lies within 2^3 units in the last place of an edge is on the edge
+_UNRESOLVED_BITS = 8  # Newton's method needs that many bits of the distance to the root
 
 
 def inverse_wp_at(
@@ -47,7 +47,7 @@ def inverse_wp_at(
     roots = half_period_values(high)
     point, nearest = min(roots, key=lambda pair: abs(pair[1] - w))
     largest = max(magnitude(root) for _, root in roots)
-    # A root as `roots` rounds it stands for the root; so does what the integral cannot resolve.
+    # A root as `roots` rounds it stands for the root, and so does what the integral cannot resolve.
     is_root = precisions.rounded(nearest) == w
     if is_root or magnitude(w - nearest) <= largest - low.bits + _UNRESOLVED_BITS:
         ratio = complex_ratio(high.ctx, point.re, point.im, point.denominator)
@@ -114,7 +114,7 @@ def _values_at(table: RowTable, z: Any) -> tuple[Any, Any]:
 
 
 def canonical_branch(table: RowTable, z: Any, tolerance: Any) -> Any:
-    r"""Of :math:`\pm z` modulo the lattice, the one `AbstractBackend.inverse_wp` documents.
+    r"""The one of :math:`\pm z` modulo the lattice that `AbstractBackend.inverse_wp` documents.
 
     Coordinates within `tolerance` of an edge count as on the edge; where the edge leaves a
     choice, the solution with the larger :math:`{\rm Re}(z/2w_1)` is taken, which is not

@@ -49,7 +49,7 @@ class TwoPrecisions:
         """Values of `evaluate`, a function of the precision in bits, rounded to `dps` digits.
 
         `scales` gives, for the more precise values, the sizes (as powers of two) of which the
-        difference may be a part in ``10**dps``. `where` is named if it is larger.
+        difference may be a part in ``10**dps``. If it is larger, the error names `where`.
         """
         extra = -(-extra_bits // _EXTRA_STEP) * _EXTRA_STEP
         low, high = (evaluate(bits + extra) for bits in self.working_bits)

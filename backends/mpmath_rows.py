@@ -6,7 +6,7 @@ With full periods :math:`a, b` of the reduced basis, :math:`v = \pi z/a`, :math:
           + \Bigl(\frac\pi a\Bigr)^2 \sum_{n=-\infty}^\infty \csc^2(v + n\pi\tau),
 
 one term per row of poles, and the same for the others (cotangents for zeta, a product of
-sines for sigma). This is a derivation apart from the Lambert series of the array backends,
+sines for sigma). This derivation is independent of the Lambert series of the array backends,
 which it judges.
 
 The rows n and -n are added before anything is evaluated. With :math:`X, Y = Q^n e^{\pm2iv}`,
@@ -29,24 +29,24 @@ from typing import Any
 import mpmath
 from mpmath import libmp
 
-from backends.exact_reduction import ReducedFrame, ReducedPoint
+from backends.exact_reduction import ReducedFrame, ReducedPoint, exact_half_periods
 from wefpe_core._exact import GaussianRational
 
 # Rounding errors of some forty additions, in bits, with room.
 _FIXED_POINT_GUARD_BITS = 12
-_NOTHING = libmp.MPZ(0)  # gmpy2's integer where mpmath has found it: three times as fast
+_ZERO = libmp.MPZ(0)  # gmpy2's integer where mpmath has found it: three times as fast
 
 
 @lru_cache(maxsize=256)
 def context(bits: int) -> Any:
-    """Return an mpmath context of this precision, apart from the user's ``mpmath.mp``."""
+    """Return an mpmath context of this precision, separate from the user's ``mpmath.mp``."""
     own = mpmath.MPContext()
     own.prec = bits
     return own
 
 
 class RowTable:
-    r"""Everything the row sums need that depends on the lattice and the precision alone.
+    r"""What the row sums need that depends on the lattice and the precision alone.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class RowTable:
 def _to_fixed(part: Any, bits: int) -> Any:
     _, _, exponent, bit_count = part
     # The exponents of very tall cells are too large to shift by.
-    return _NOTHING if exponent + bit_count < -bits else libmp.to_fixed(part, bits)
+    return _ZERO if exponent + bit_count < -bits else libmp.to_fixed(part, bits)
 
 
 @lru_cache(maxsize=512)
@@ -159,7 +159,7 @@ class _OriginRow:
         re = libmp.from_rational(point.re, point.denominator, bits, "n")
         im = libmp.from_rational(point.im, point.denominator, bits, "n")
         self.ratio = ctx.make_mpc((re, im))
-        # From real sines and cosines, so that real and imaginary arguments stay exactly so.
+        # From real sines and cosines, so that a part that vanishes is exactly 0.
         cos_x, sin_x = libmp.mpf_cos_sin_pi(re, bits, "n")
         cosh_y, sinh_y = libmp.mpf_cosh_sinh(libmp.mpf_mul(im, libmp.mpf_pi(bits), bits), bits)
         mul, neg = libmp.mpf_mul, libmp.mpf_neg
@@ -181,7 +181,7 @@ def wp_and_prime_rows(table: RowTable, point: ReducedPoint) -> tuple[Any, Any]:
     # Divided by |d|^2 in units of 2^(-2 bits), this is 1/|d|^2 in units of 2^-bits.
     unit_cubed = libmp.MPZ(1) << (3 * bits)
     first_re, first_im = table.to_fixed(origin.first)
-    sum_re = sum_im = slope_re = slope_im = _NOTHING
+    sum_re = sum_im = slope_re = slope_im = _ZERO
     for lead_re, lead_im, plus_re, plus_im, minus_re, minus_im in table.fixed_rows:
         # d = 1 + Q^2n - Q^(n-1) * 2Q cos 2v, and r = 1/d.
         d_re = plus_re - ((lead_re * first_re - lead_im * first_im) >> bits)
@@ -231,7 +231,7 @@ def zeta_rows(table: RowTable, point: ReducedPoint) -> tuple[Any]:
     origin = _OriginRow(table, point)
     bits = table.fraction_bits
     unit_cubed = libmp.MPZ(1) << (3 * bits)
-    sum_re = sum_im = _NOTHING
+    sum_re = sum_im = _ZERO
     for (d_re, d_im), row in zip(_row_denominators(table, origin), table.fixed_rows, strict=True):
         inverse_norm = unit_cubed // (d_re * d_re + d_im * d_im)
         r_re, r_im = (d_re * inverse_norm) >> bits, -((d_im * inverse_norm) >> bits)
@@ -246,7 +246,7 @@ def zeta_rows(table: RowTable, point: ReducedPoint) -> tuple[Any]:
 def _sine_product(table: RowTable, origin: _OriginRow) -> Any:
     r""":math:`(a/\pi)\sin v\prod_n d_n/(1-Q^n)^2`: sigma without its exponential factor."""
     bits = table.fraction_bits
-    re, im = libmp.MPZ(1) << bits, _NOTHING
+    re, im = libmp.MPZ(1) << bits, _ZERO
     for d_re, d_im in _row_denominators(table, origin):
         re, im = (re * d_re - im * d_im) >> bits, (re * d_im + im * d_re) >> bits
     rows = table.from_fixed(re, im) / table.product
@@ -295,7 +295,6 @@ def invariants_series(table: RowTable) -> tuple[Any, Any]:
 @lru_cache(maxsize=512)
 def half_period_values(table: RowTable) -> list[tuple[ReducedPoint, Any]]:
     r"""The half-periods of the reduced basis, each with its value of :math:`\wp`."""
-    w1, w3 = table.frame.reduced_lattice.exact
-    halves = (w1, w3, GaussianRational(w1.re + w3.re, w1.im + w3.im))
-    points = [table.frame.reduce(half) for half in halves]
+    w1, w2, w3 = exact_half_periods(table.frame.reduced_lattice)
+    points = [table.frame.reduce(half) for half in (w1, w3, w2)]
     return [(point, wp_and_prime_rows(table, point)[0]) for point in points]

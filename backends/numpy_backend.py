@@ -20,8 +20,9 @@ from backends.constants import (
 from backends.pair import Pair
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputTypeError
+from wefpe_core.extended import ExtendedComplex
 from wefpe_core.lattice import Lattice
-from wefpe_core.lattice_constants import lattice_constants
+from wefpe_core.lattice_constants import LatticeConstants, lattice_constants
 
 # Points per block: its temporaries stay in the cache, and the interpreter's
 # overhead is spread over enough points. (Not a power of two: equal low address bits would make
@@ -30,6 +31,9 @@ BLOCK = 20000
 
 _PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
 _COMPLEX = {"float32": np.complex64, "float64": np.complex128}
+
+# A NumPy scalar, the value of a scalar, counts as an array: it has the same methods.
+Array = npt.NDArray[Any]
 
 KernelFunction = Callable[["NumpyOps", Pair, SeriesConstants, Precision], Any]
 
@@ -45,7 +49,6 @@ class NumpyOps:
     sqrt = staticmethod(np.sqrt)
     hypot = staticmethod(np.hypot)
     rint = staticmethod(np.rint)
-    isfinite = staticmethod(np.isfinite)
     isinf = staticmethod(np.isinf)
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -73,7 +76,7 @@ class NumpyOps:
         return value
 
     def within(self, x: Any, limit: float) -> Any:
-        # Almost always nothing is out of range: look first, select only then.
+        # Almost always nothing is out of range: look first, and select only if something is.
         inside = np.abs(x) <= limit
         return x if inside.all() else self.where(inside, x, np.nan)
 
@@ -88,7 +91,7 @@ class NumpyOps:
         )
 
 
-class NumpyBackend(AbstractBackend):
+class NumpyBackend(AbstractBackend[Array]):
     """Weierstrass functions of NumPy arrays.
 
     Accepts real and complex scalars, sequences and arrays (integers and float64 give
@@ -98,38 +101,38 @@ class NumpyBackend(AbstractBackend):
 
     name = "numpy"
 
-    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
         wp, wp_prime = _evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
         return wp, wp_prime
 
-    def zeta(self, z: Any, lattice: Lattice) -> Any:
+    def zeta(self, z: Any, lattice: Lattice) -> Array:
         return _evaluate(kernel.zeta, z, lattice)[0]
 
-    def sigma(self, z: Any, lattice: Lattice) -> Any:
+    def sigma(self, z: Any, lattice: Lattice) -> Array:
         return _evaluate(kernel.sigma, z, lattice)[0]
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Array:
         return _evaluate(algebra.inverse_wp, w, lattice)[0]
 
-    def green(self, z: Any, lattice: Lattice) -> Any:
+    def green(self, z: Any, lattice: Lattice) -> Array:
         return _evaluate(kernel.green, z, lattice, real=True)[0]
 
-    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+    def invariants(self, lattice: Lattice) -> tuple[Array, Array]:
         known = _constants(lattice)
-        return np.complex128(complex(known.g2)), np.complex128(complex(known.g3))
+        return _scalar(known.g2), _scalar(known.g3)
 
-    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
-        e1, e2, e3 = (np.complex128(complex(root)) for root in _constants(lattice).roots)
+    def roots(self, lattice: Lattice) -> tuple[Array, Array, Array]:
+        e1, e2, e3 = (_scalar(root) for root in _constants(lattice).roots)
         return e1, e2, e3
 
-    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+    def quasi_periods(self, lattice: Lattice) -> tuple[Array, Array]:
         known = _constants(lattice)
-        return np.complex128(complex(known.eta1)), np.complex128(complex(known.eta3))
+        return _scalar(known.eta1), _scalar(known.eta3)
 
     def lattice_from_invariants(self, g2: Any, g3: Any) -> Lattice:
         return Lattice.from_invariants(g2, g3)
 
-    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
+    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Array, Array]:
         m_max, n_max = check_truncation(m_max, n_max)
         check_lattice(lattice)
         omega1, omega3 = (Pair(float(w.re), float(w.im)) for w in lattice.exact)
@@ -143,7 +146,7 @@ class NumpyBackend(AbstractBackend):
         wp, wp_prime = _evaluate(rows, z, lattice, outputs=2, block=block)
         return wp, wp_prime
 
-    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Array, Array]:
         check_lattice(lattice)
         g2, unit = g2_in_units(lattice)
         arrays = np.broadcast_arrays(*(as_supported(value) for value in (p1, dp1, p2, dp2)))
@@ -185,14 +188,18 @@ def _working_dtype(array: npt.NDArray[Any]) -> np.dtype[Any]:
 
 
 def _flat(array: npt.NDArray[Any]) -> Any:
-    """The elements in order, to be sliced: a view, or what copies no more than the slice."""
-    # reshape would copy all of an array whose memory is in another order.
+    """The elements in order, to be sliced: a view, or one that copies no more than the slice."""
+    # reshape would copy the whole of an array whose memory is in another order.
     return array.reshape(-1) if array.ndim < 2 or array.flags.c_contiguous else array.flat
 
 
-def _constants(lattice: Lattice) -> Any:
+def _constants(lattice: Lattice) -> LatticeConstants:
     check_lattice(lattice)
     return lattice_constants(lattice)
+
+
+def _scalar(value: ExtendedComplex) -> Any:
+    return np.complex128(complex(value))
 
 
 def _as_pair(z: npt.NDArray[Any]) -> Pair:

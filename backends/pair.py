@@ -31,12 +31,11 @@ class ArrayOps(Protocol):
 
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
     def where_needed(self, condition: Any, x: Any, y: Any) -> Any:
-        """`where`, if values that nobody selects can do harm (to derivatives); or just `x`."""
+        """`where` in a library whose derivatives unselected values can spoil, else just `x`."""
 
     def power_of_two(self, x: Any) -> Any:
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
-    def isfinite(self, x: Any) -> Any: ...
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:
         """The value of `x`, without its derivatives."""
@@ -134,7 +133,7 @@ class Pair:
 
 
 def _is_zero(part: Any) -> bool:
-    """Whether a part of a constant is nothing to compute with, as in lattices with real periods."""
+    """Whether a part of a constant is exactly 0.0, as on lattices with real periods."""
     return isinstance(part, float) and part == 0.0
 
 

@@ -9,7 +9,6 @@ Nothing waits for the device, and nothing branches on data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from backends.constants import (
 )
 from backends.pair import Pair
 from backends.torch_lattice import prepare_tensors, reduce_basis
-from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, wider
+from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, wider, without_autocast
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
@@ -39,13 +38,13 @@ from wefpe_core.lattice_constants import lattice_constants
 KernelFunction = Callable[[TorchOps, Pair, SeriesConstants, Precision], Any]
 
 
-class TorchBackend(AbstractBackend):
+class TorchBackend(AbstractBackend[Tensor]):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
 
     Parameters
     ----------
     compile
-        Compile each function with ``torch.compile``. Worth it from some ten thousand points
+        Compile each function with ``torch.compile``. It pays from some ten thousand points
         on; the first call of each function takes seconds.
 
     Notes
@@ -63,35 +62,35 @@ class TorchBackend(AbstractBackend):
             raise InputError(f"compile must be True or False, got {compile!r}")
         self._compile = compile
 
-    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
         wp, wp_prime = self._evaluate(kernel.wp_and_prime, z, lattice)
         return wp, wp_prime
 
-    def zeta(self, z: Any, lattice: Lattice) -> Any:
+    def zeta(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.zeta, z, lattice)[0]
 
-    def sigma(self, z: Any, lattice: Lattice) -> Any:
+    def sigma(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.sigma, z, lattice)[0]
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+    def inverse_wp(self, w: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(algebra.inverse_wp, w, lattice)[0]
 
-    def green(self, z: Any, lattice: Lattice) -> Any:
+    def green(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate(kernel.green, z, lattice)[0]
 
-    def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
+    def invariants(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.invariants(lattice)
         return _host_tensors(_known_values(lattice).invariants)
 
-    def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
+    def roots(self, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.roots(lattice)
         return _host_tensors(_known_values(lattice).roots)
 
-    def quasi_periods(self, lattice: Lattice) -> tuple[Any, Any]:
+    def quasi_periods(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.quasi_periods(lattice)
@@ -102,7 +101,9 @@ class TorchBackend(AbstractBackend):
             return torch_modular.invert_invariants(g2, g3)
         return Lattice.from_invariants(g2, g3)
 
-    def lattice_sum(self, z: Any, lattice: Lattice, m_max: int, n_max: int) -> tuple[Any, Any]:
+    def lattice_sum(
+        self, z: Any, lattice: Lattice, m_max: int, n_max: int
+    ) -> tuple[Tensor, Tensor]:
         m_max, n_max = check_truncation(m_max, n_max)
         check_lattice(lattice)
         x = as_pair(z)
@@ -110,13 +111,13 @@ class TorchBackend(AbstractBackend):
         m = torch.arange(-m_max, m_max + 1, dtype=dtype, device=device)
         # A batch of lattices goes along z, not along the columns of a row.
         omega1, omega3 = (Pair(w.re[..., None], w.im[..., None]) for w in _half_periods(lattice, x))
-        with _no_autocast(device):
+        with without_autocast(device):
             origin = (m == 0).to(dtype)
             sums = algebra.lattice_sum(TorchOps(dtype), x, omega1, omega3, m, origin, n_max)
         wp, wp_prime = (as_complex(value) for value in sums)
         return wp, wp_prime
 
-    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Any, Any]:
+    def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
         pairs = [as_pair(value) for value in (p1, dp1, p2, dp2)]
         dtype = wider(*(pair.re.dtype for pair in pairs))
         device = pairs[0].re.device
@@ -130,7 +131,7 @@ class TorchBackend(AbstractBackend):
         else:
             g2, unit = _known_values(lattice).g2_in_units
         g2 = as_pair(g2, dtype, device)
-        with _no_autocast(device):
+        with without_autocast(device):
             sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2, unit)
         p, dp = (as_complex(value) for value in sums)
         return p, dp
@@ -138,31 +139,50 @@ class TorchBackend(AbstractBackend):
     def _evaluate(self, function: KernelFunction, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
         check_lattice(lattice)
         x = as_pair(z)
-        with _no_autocast(x.re.device):
-            if lattice.holds_tensors and not (self._compile and _is_single(lattice)):
-                run = _compiled(_on_tensors, function) if self._compile else _on_tensors
-                omega1, omega3 = _half_periods(lattice, x)
-                parts = run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
-            elif self._compile:
-                # Preparing a lattice is not compiled with the rest: it is done once for all
-                # points, and its derivative in the same graph took many minutes to compile.
-                if lattice.holds_tensors:
-                    table = _learned_table(lattice, x)
-                else:
-                    table = _table(lattice, x.re.dtype, x.re.device)
-                # One dimension and one stride: one compilation serves every shape. (A single
-                # element with the stride of a complex number counts as contiguous; a copy has not.)
-                flat = (
-                    part.reshape(-1).clone(memory_format=torch.contiguous_format)
-                    for part in (x.re, x.im)
-                )
-                parts = _compiled(_on_table, function)(function, *flat, table)
-                parts = tuple(map_reals(part, lambda t: t.reshape(x.re.shape)) for part in parts)
+        with without_autocast(x.re.device):
+            if self._compile and (not lattice.holds_tensors or _is_single(lattice)):
+                parts = _evaluate_compiled(function, x, lattice)
+            elif lattice.holds_tensors:
+                parts = _evaluate_on_tensors(function, x, lattice, self._compile)
             else:
-                precision = PRECISIONS[x.re.dtype]
-                constants = _constants(lattice, precision)
-                parts = _as_tuple(function(TorchOps(x.re.dtype), x, constants, precision))
+                parts = _evaluate_on_numbers(function, x, lattice)
             return tuple(as_complex(p) if isinstance(p, Pair) else p for p in parts)
+
+
+def _evaluate_on_numbers(function: KernelFunction, x: Pair, lattice: Lattice) -> tuple[Any, ...]:
+    """Without compilation, on a lattice of numbers: its constants are Python numbers."""
+    precision = PRECISIONS[x.re.dtype]
+    constants = _constants(lattice, precision)
+    return _as_tuple(function(TorchOps(x.re.dtype), x, constants, precision))
+
+
+def _evaluate_on_tensors(
+    function: KernelFunction, x: Pair, lattice: Lattice, compiled: bool
+) -> tuple[Any, ...]:
+    """On a lattice of tensors: its constants are made in the graph of the values.
+
+    Compiled, this serves batches of lattices, whose constants broadcast against the points.
+    """
+    run = _compiled(_on_tensors, function) if compiled else _on_tensors
+    omega1, omega3 = _half_periods(lattice, x)
+    return run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
+
+
+def _evaluate_compiled(function: KernelFunction, x: Pair, lattice: Lattice) -> tuple[Any, ...]:
+    """Compiled, on one lattice: its constants enter as one tensor, a table.
+
+    The preparation of a lattice is not compiled with the rest: it is done once for all points,
+    and its derivative in the same graph took many minutes to compile.
+    """
+    if lattice.holds_tensors:
+        table = _table_of_tensors(lattice, x)
+    else:
+        table = _table_of_numbers(lattice, x.re.dtype, x.re.device)
+    # One dimension and one stride: one compilation serves every shape. (A single element with
+    # the stride of a complex number counts as contiguous; a copy does not have that stride.)
+    flat = (part.reshape(-1).clone(memory_format=torch.contiguous_format) for part in (x.re, x.im))
+    parts = _compiled(_on_table, function)(function, *flat, table)
+    return tuple(map_reals(part, lambda t: t.reshape(x.re.shape)) for part in parts)
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:
@@ -170,12 +190,12 @@ def _as_tuple(values: Any) -> tuple[Any, ...]:
 
 
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
-    """The constants of a lattice of numbers; a traced graph holds them, not their making."""
+    """The constants of a lattice of numbers; a traced graph contains only their values."""
     return prepare_numbers(lattice, precision)
 
 
 class _KnownValues(NamedTuple):
-    """Of a lattice of numbers, in the basis given."""
+    """What a lattice of numbers determines, in the basis given."""
 
     invariants: tuple[complex, complex]
     roots: tuple[complex, complex, complex]
@@ -221,18 +241,18 @@ def _on_table(function: KernelFunction, x: Tensor, y: Tensor, table: Tensor) -> 
     return _as_tuple(function(TorchOps(x.dtype), Pair(x, y), constants, precision))
 
 
-# Any lattice shows how the numbers of a table are arranged.
+# Any lattice shows how the numbers of a table are laid out.
 _TEMPLATES = {
     precision.name: prepare_numbers(Lattice(1.0, 1.0j), precision) for precision in (SINGLE, DOUBLE)
 }
 
 
 @lru_cache(maxsize=512)
-def _table(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _table_of_numbers(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The constants of a lattice of numbers as one tensor, copied to the device once."""
     numbers: list[float] = []
     map_reals(prepare_numbers(lattice, PRECISIONS[dtype]), numbers.append)
-    # The table outlives the call: made in inference mode, it could never serve a training step.
+    # The table outlives the call; one made in inference mode could never serve a training step.
     with torch.inference_mode(False):
         return torch.tensor(numbers, dtype=dtype, device=device)
 
@@ -242,35 +262,35 @@ def _is_single(lattice: Lattice) -> bool:
     return all(getattr(omega, "ndim", 0) == 0 for omega in (lattice.omega1, lattice.omega3))
 
 
-def _learned_table(lattice: Lattice, like: Pair) -> Tensor:
-    """The constants of a lattice of tensors as one tensor, with its derivatives."""
+def _table_of_tensors(lattice: Lattice, like: Pair) -> Tensor:
+    """The constants of a lattice of tensors as one tensor, which carries their derivatives."""
     constants = _prepared(*_half_periods(lattice, like), like.re.dtype)
     values: list[Tensor] = []
-    map_reals(_arranged(constants, PRECISIONS[like.re.dtype]), values.append)
+    map_reals(_in_layout_of_numbers(constants, PRECISIONS[like.re.dtype]), values.append)
     return torch.stack(values)
 
 
-def _arranged(constants: Any, precision: Precision) -> Any:
-    """Constants of tensors with as many pieces as those of numbers have; the last are 0."""
+def _in_layout_of_numbers(constants: Any, precision: Precision) -> Any:
+    """Constants of tensors, padded by zeros to as many pieces as constants of numbers have."""
     if isinstance(constants, SplitReal):
         missing = precision.low_count - len(constants.low)
         return constants._replace(low=constants.low + (constants.lowest,) * missing)
     if isinstance(constants, (SplitComplex, SeriesConstants)):
-        return type(constants)(*(_arranged(item, precision) for item in constants))
+        return type(constants)(*(_in_layout_of_numbers(item, precision) for item in constants))
     return constants
 
 
 _COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
     # One fused loop: intermediate results stay in registers instead of passing through memory.
     "max_fusion_size": 1024,
-    # Fused multiply-adds, as on a GPU; the argument reduction is made to bear them.
+    # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
     "cpp.enable_floating_point_contract_flag": "fast",
 }
 
 
 @cache
 def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[..., Any]:
-    """`run`, compiled apart for each kernel function."""
+    """`run`, compiled separately for each kernel function."""
 
     def specialised(function: KernelFunction, *tensors: Tensor) -> Any:
         return run(function, *tensors)
@@ -283,9 +303,3 @@ def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[...
 def _half_periods(lattice: Lattice, like: Pair) -> tuple[Pair, Pair]:
     dtype, device = like.re.dtype, like.re.device
     return as_pair(lattice.omega1, dtype, device), as_pair(lattice.omega3, dtype, device)
-
-
-def _no_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    if not torch.amp.autocast_mode.is_autocast_available(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)

@@ -46,14 +46,14 @@ def halves(x: Any, precision: Precision) -> Halves:
 
 
 def _leading_bits(x: Tensor, bits: int) -> Tensor:
-    # By exponent and rounding rather than Veltkamp's products, which a fused multiply-add spoils.
+    # By exponent and rounding, not by Veltkamp's products, which a fused multiply-add spoils.
     mantissa, exponent = torch.frexp(x)
     unit = 2.0**bits
     return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
 
 
 def product_and_error(x: Halves, y: Halves) -> tuple[Any, Any]:
-    """The product rounded, and what that leaves out; whether a compiler fuses does not matter."""
+    """The rounded product and its rounding error, whether or not a compiler fuses the steps."""
     total, error1 = two_sum(x.head * y.head, x.head * y.tail)
     total, error2 = two_sum(total, x.tail * y.head)
     total, error3 = two_sum(total, x.tail * y.tail)
@@ -86,10 +86,10 @@ def reduction_matrix(
         first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
     n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
     second = second - first.scale(n)
-    # Of the two signs, the one `Lattice.reduced` takes: the first vector points to the right.
+    # The sign is the one `Lattice.reduced` takes: the first vector points to the right.
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
     first, second = (select(ops, leftward, -x, x) for x in (first, second))
-    # Collinear vectors end in 0/0. With 0 instead, NaN is not a factor in anyone's derivative.
+    # Collinear vectors end in 0/0. A 0 in its place keeps NaN out of every derivative.
     p, q, r, s = (torch.nan_to_num(x, nan=0.0) for x in (first.re, first.im, second.re, second.im))
     return (p, q), (r, s)
 
@@ -120,7 +120,7 @@ def _spans_reduced_cell(
     """Whether Im tau > 1/2; it is at least 0.86 in a reduced basis.
 
     It is less if the half-periods are collinear or negatively oriented, which nobody has checked,
-    or if the lattice is too thin for the steps. Of reduced vectors no rounding can decide that.
+    or if the lattice is too thin for the steps. Rounding cannot change the answer.
     """
     a, b = (Pair(*(ops.constant(part.high) for part in period)) for period in (period1, period3))
     length = torch.hypot(a.re, a.im)  # divided by first: the area may underflow
@@ -142,7 +142,7 @@ def _combination(
 
 
 def split_tensor(ops: TorchOps, high: Tensor, low: Tensor, precision: Precision) -> SplitReal:
-    """The sum of two tensors in the parts of a format."""
+    """The sum of two tensors, split into the parts of a format."""
     parts, rest = [], ops.constant(high)
     for _ in range(precision.part_count):
         parts.append(_leading_bits(rest, precision.part_bits))
@@ -160,16 +160,16 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
     in_units = pi_over_period.scale(1.0 / unit)
     values = series_constants(pi_over_period, in_units, tau, nome, math.pi, precision)
     area = a.re * b.im - a.im * b.re
-    nothing = torch.zeros_like(area)
+    zeros = torch.zeros_like(area)
     eta1 = values.pop("eta1")
     etas = (eta1, (eta1 * b - Pair(0.0, math.pi)) / a)
     eta1, eta3 = (
-        SplitComplex(*(split_tensor(ops, x, nothing, precision) for x in (eta.re, eta.im)))
+        SplitComplex(*(split_tensor(ops, x, zeros, precision) for x in (eta.re, eta.im)))
         for eta in etas
     )
     return SeriesConstants(
         unit=unit,
-        pi_over_period_low=Pair(nothing, nothing),
+        pi_over_period_low=Pair(zeros, zeros),
         period1_re=basis.period1[0],
         period1_im=basis.period1[1],
         period3_re=basis.period3[0],
@@ -185,7 +185,7 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
 
 
 def unit_of(ops: TorchOps, pi_over_period: Pair) -> Tensor:
-    """`SeriesConstants.unit`."""
+    """The power of two that `SeriesConstants.unit` describes."""
     return ops.power_of_two(ops.constant(torch.hypot(pi_over_period.re, pi_over_period.im)))
 
 

@@ -42,7 +42,7 @@ class _Reduced(NamedTuple):
         return theta_fourth_powers(nome, self.precision.nome_powers)
 
     def scale(self) -> Pair:
-        """Of values of weight 2, as `wefpe_core.modular` has it."""
+        """(pi/a)^2, by which the formulas of `wefpe_core.modular` scale."""
         quotient = pi_over_first_period(*self)
         return quotient * quotient
 
@@ -112,7 +112,7 @@ def invert_invariants(g2: Any, g3: Any) -> Lattice:
     ops = TorchOps(dtype)
     g2_pair, g3_pair = as_pair(g2, dtype, device), as_pair(g3, dtype, device)
     is_degenerate = _has_zero_discriminant(ops, g2_pair, g3_pair, PRECISIONS[dtype])
-    # Invariants of some lattice in their place: the derivative of a double root is infinite.
+    # The derivative of a double root is infinite: the invariants of some lattice replace these.
     g2_pair = select(ops, is_degenerate, Pair(1.0, 0.0), g2_pair)
     g3_pair = select(ops, is_degenerate, Pair(0.0, 0.0), g3_pair)
     e1, e2, e3 = _cubic_roots(ops, g2_pair, g3_pair)
@@ -122,16 +122,16 @@ def invert_invariants(g2: Any, g3: Any) -> Lattice:
     downward = omega1.re * omega3.im < omega1.im * omega3.re
     omega3 = select(ops, downward, -omega3, omega3)
     (p, q), (r, s) = reduction_matrix(ops, omega1, omega3)
-    nothing = Pair(float("nan"), float("nan"))
+    not_a_number = Pair(float("nan"), float("nan"))
     first, third = (
-        as_complex(select(ops, is_degenerate, nothing, omega1.scale(i) + omega3.scale(j)))
+        as_complex(select(ops, is_degenerate, not_a_number, omega1.scale(i) + omega3.scale(j)))
         for i, j in ((p, q), (r, s))
     )
     return Lattice(first, third)
 
 
 def _has_zero_discriminant(ops: TorchOps, g2: Pair, g3: Pair, precision: Precision) -> Tensor:
-    """Whether g2^3 = 27 g3^2, in twice the working precision, and where nothing underflows there.
+    """Whether g2^3 = 27 g3^2 in twice the working precision, if nothing underflows there.
 
     In working precision alone the two agree for every tall lattice as well.
     """
@@ -148,7 +148,7 @@ def _has_zero_discriminant(ops: TorchOps, g2: Pair, g3: Pair, precision: Precisi
 
 
 def _exact_product(x: Pair, y: Pair, precision: Precision) -> tuple[Pair, Pair]:
-    """x*y rounded, and what that leaves out."""
+    """x*y rounded, and its rounding error."""
 
     def component(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
         """a*b + c*d."""

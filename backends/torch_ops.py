@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ _INTEGER_DTYPES = (
 )
 
 
-# expm1(x)/x by its Taylor series, for x between this and 0; what is left out is below eps/16.
+# expm1(x)/x is its Taylor series for x between this and 0; what is left out is below eps/16.
 _NEAR = -0.4
 _TAYLOR = {
     dtype: tuple(1.0 / math.factorial(k) for k in range(1, terms + 1))
@@ -48,7 +49,6 @@ class TorchOps:
     sqrt = staticmethod(torch.sqrt)
     hypot = staticmethod(torch.hypot)
     rint = staticmethod(torch.round)
-    isfinite = staticmethod(torch.isfinite)
     isinf = staticmethod(torch.isinf)
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -56,7 +56,7 @@ class TorchOps:
 
     def expm1(self, x: Tensor) -> Tensor:
         # Not torch.expm1: compiled for a CPU it becomes exp(x) - 1, without a correct digit near 0.
-        # There, Taylor's series; the difference is as good further away.
+        # Near 0 this is Taylor's series; further away the difference is as good.
         series = torch.full_like(x, _TAYLOR[self._dtype][-1])
         for coefficient in _TAYLOR[self._dtype][-2::-1]:
             series = series * x + coefficient
@@ -109,12 +109,12 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def wider(*dtypes: torch.dtype) -> torch.dtype:
-    """The wider of real dtypes the kernel runs in."""
+    """The wider of two or more real dtypes that the kernel runs in."""
     return torch.float64 if torch.float64 in dtypes else torch.float32
 
 
 def as_tensor(z: Any) -> Tensor:
-    """Tensors as they are; arrays by their dtype; Python numbers as double precision."""
+    """Keep a tensor as it is, an array in its dtype; make Python numbers double precision."""
     if isinstance(z, Tensor):
         return z
     if _holds_tensors(z):
@@ -123,7 +123,7 @@ def as_tensor(z: Any) -> Tensor:
             "with torch.stack"
         )
     try:
-        tensor = torch.as_tensor(_as_torch_likes(z))
+        tensor = torch.as_tensor(_as_torch_accepts(z))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputTypeError(f"cannot make a tensor of {z!r:.80}: {error}") from error
     if hasattr(z, "dtype") or tensor.dtype is torch.bool:
@@ -137,20 +137,20 @@ def _holds_tensors(z: Any) -> bool:
     )
 
 
-def _as_torch_likes(z: Any) -> Any:
-    """A NumPy array copied if torch would refuse it or warn, anything else as it is."""
-    # A traced array is a tensor in disguise, and has no memory to look at.
+def _as_torch_accepts(z: Any) -> Any:
+    """A NumPy array is copied if torch would refuse it or warn; anything else stays as it is."""
+    # While torch traces, an array is a tensor in disguise and has no memory to look at.
     if torch.compiler.is_compiling():
         return z
-    if not hasattr(getattr(z, "flags", None), "writeable"):  # what only NumPy's have
+    if not hasattr(getattr(z, "flags", None), "writeable"):  # only NumPy arrays have it
         return z
     step = max(z.itemsize, 1)
-    is_welcome = (
+    is_accepted = (
         z.flags.writeable
         and z.dtype.isnative
         and all(stride >= 0 and stride % step == 0 for stride in z.strides)
     )
-    return z if is_welcome else z.astype(z.dtype.newbyteorder("="), order="C")
+    return z if is_accepted else z.astype(z.dtype.newbyteorder("="), order="C")
 
 
 def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:
@@ -174,3 +174,10 @@ def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pai
 
 def as_complex(value: Pair) -> Tensor:
     return torch.complex(*torch.broadcast_tensors(value.re, value.im))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, torch computes in the dtypes of the tensors, whatever autocast says."""
+    if not torch.amp.autocast_mode.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -1,58 +1,162 @@
-"""The command line ``wefpe``: one word for each command, its own help behind it."""
+"""The command line ``wefpe``: one application, whose commands are imported when they are called.
+
+Every command parses its options and fails in the same way: a mistake that the user can put right
+is one line on standard error and exit code 2, without a traceback.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from wefpe_core.errors import did_you_mean
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from wefpe_core import __version__
+from wefpe_core.errors import WefpeError, did_you_mean
+
+INTERRUPTED = 130  # the exit code that typer gives to Ctrl-C
+USER_ERROR = 2
+_PACKAGES = ("wefpe_core", "backends", "training", "verification")
 
 
 class Command(NamedTuple):
-    module: str  # has a function main(arguments) -> exit code
-    does: str
+    target: str  # "module:attribute", a function with typer's annotations or a typer.Typer
+    summary: str
 
 
-# Modules by name: importing this file imports none of them, and nothing depends on them.
 COMMANDS = {
-    "train": Command("training.commands.train", "train a model from a config, resume, test once"),
-    "evaluate": Command("training.commands.evaluate", "evaluate a finished run again"),
-    "compare": Command("training.commands.compare", "encodings x seeds with paired statistics"),
-    "analyse": Command("training.commands.analyse", "figures of encodings and of runs"),
-    "verify": Command("verification.__main__", "measure every backend against the oracle"),
-    "claims": Command("verification.claims.__main__", "check the statements of the paper"),
-    "encodings": Command("training.list_encodings", "list the positional encodings"),
-    "backends": Command("training.list_backends", "list the backends and whether they work here"),
-    "bench": Command("verification.bench", "time the backends beside their peers"),
-    "bench-models": Command("training.bench_models", "time training steps with each encoding"),
-    "bench-training": Command("training.bench_training", "time the engine beside a plain loop"),
+    "train": Command(
+        "training.commands.train:train", "Train a model from a config, or resume it; test it once."
+    ),
+    "evaluate": Command("training.commands.evaluate:evaluate", "Evaluate a finished run again."),
+    "compare": Command(
+        "training.commands.compare:compare", "Train encodings x seeds, with paired statistics."
+    ),
+    "analyse": Command(
+        "training.commands.analyse:app", "Draw figures of encodings and of finished runs."
+    ),
+    "publish": Command(
+        "training.commands.publish:publish", "Copy the rows and configs of a comparison."
+    ),
+    "results": Command(
+        "training.commands.results:results", "Make tables and figures from published rows."
+    ),
+    "encodings": Command(
+        "training.commands.encodings:encodings", "List the positional encodings and their options."
+    ),
+    "backends": Command(
+        "training.commands.backends:backends", "List the backends and whether they work here."
+    ),
+    "verify": Command(
+        "training.commands.verify:verify", "Measure every backend against the reference."
+    ),
+    "claims": Command("training.commands.claims:claims", "Check the statements of the paper."),
+    "bench": Command(
+        "training.commands.bench:app", "Time the backends, the models and the training engine."
+    ),
+    "docs": Command(
+        "training.commands.docs:app", "Write generated tables into README.md and other pages."
+    ),
 }
 
 
-def usage() -> str:
-    lines = [f"  {name:<15} {command.does}" for name, command in COMMANDS.items()]
-    return "\n".join(["usage: wefpe COMMAND [options]", "", *lines, "", _HINT])
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are called: those of `COMMANDS`."""
+
+    def summaries(self) -> dict[str, str]:
+        """The names of the commands and a line about each; this imports none of them."""
+        return {name: command.summary for name, command in COMMANDS.items()}
+
+    def load(self, name: str) -> Any:
+        """A function with typer's annotations, or a typer.Typer."""
+        module, _, attribute = COMMANDS[name].target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.summaries())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.summaries():
+            return None
+        found = self.load(cmd_name)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+            found.command(cmd_name)(function)
+        return typer.main.get_command(found)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.summaries()
+        if args[0] not in known:
+            end = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
+            ctx.fail(f"unknown command {args[0]!r}{end}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries().items()))
 
 
-_HINT = "wefpe COMMAND --help lists the options of a command."
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"wefpe {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="wefpe COMMAND --help lists the options of a command.")
+def wefpe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Weierstrass elliptic functions of verified precision, and vision transformers with them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``wefpe`` with these words, those of the process by default; the exit code.
+
+    It is 0, or 2 for a mistake that the user can put right, or what the command returns.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if words else 2
-    if words[0] not in COMMANDS:
-        end = did_you_mean(words[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
-        print(f"wefpe: unknown command {words[0]!r}{end}", file=sys.stderr)
-        return 2
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    program = f"wefpe {words[0]}" if words and words[0] in COMMANDS else "wefpe"
     try:
-        command = import_module(COMMANDS[words[0]].module)
+        code = app(words or ["--help"], prog_name="wefpe", standalone_mode=False)
     except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _PACKAGES:
+            raise
         extra = "pip install 'wefpe[training,report]' brings all that commands need"
-        print(f"wefpe {words[0]}: {error.name} is not installed; {extra}", file=sys.stderr)
-        return 2
-    exit_code: int = command.main(words[1:])
-    return exit_code
+        errors.print(f"{program}: {error.name} is not installed; {extra}")
+        return USER_ERROR
+    except (WefpeError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
+        errors.print(f"{program}: {error}")
+        return USER_ERROR
+    except MemoryError as error:
+        errors.print(f"{program}: not enough memory: {error}")
+        return USER_ERROR
+    except Exception as error:
+        # What typer raises for a mistake on the command line has a message and an exit code.
+        if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
+            raise
+        message = error.format_message()
+        # A group that is called without a command gives its whole help as the message.
+        errors.print(message if message.startswith("Usage") else f"{program}: {message}")
+        return int(error.exit_code)
+    if not words:
+        return USER_ERROR
+    if code == INTERRUPTED:
+        errors.print(f"{program}: interrupted")
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":  # for launchers: accelerate launch -m training.cli train ...
+    raise SystemExit(main())

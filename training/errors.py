@@ -1,4 +1,4 @@
-"""Errors of the training layer; all are `wefpe_core.WefpeError` as well."""
+"""The errors of the training package; each is a `wefpe_core.WefpeError` as well."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from wefpe_core.errors import InputError, WefpeError
 
 
 class DataError(WefpeError, ValueError):
-    """A data set is damaged, is not what its name says, or cannot be cut as asked."""
+    """A data set is damaged, is not what its name says, or cannot be split as asked."""
 
 
 class DataNotFoundError(DataError, FileNotFoundError):
-    """There is no such data set, or a file of it is missing."""
+    """There is no such data set, or one of its files is missing."""
 
 
 class UnknownEncodingError(WefpeError, LookupError):
@@ -18,7 +18,7 @@ class UnknownEncodingError(WefpeError, LookupError):
 
 
 class EncodingOptionError(InputError):
-    """An encoding does not take this option, or not with this value or size."""
+    """An encoding does not take this option, or does not take it with this value or size."""
 
 
 class MissingTableError(WefpeError, RuntimeError):
@@ -31,6 +31,10 @@ class RunError(WefpeError, RuntimeError):
 
 class NonFiniteError(RunError):
     """The loss or a weight became infinite or not a number."""
+
+
+class CheckpointFormatError(RunError):
+    """A newer version wrote a checkpoint in a format that this version does not know."""
 
 
 class DamagedCheckpointError(RunError):

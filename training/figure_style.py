@@ -1,4 +1,4 @@
-"""How figures look: colours every kind of eye tells apart, sizes that survive print.
+"""How figures look: colours that colour-blind readers can tell apart, sizes that suit print.
 
 Figures are made without pyplot, whose settings and windows belong to the user.
 """
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wefpe_core.errors import BackendUnavailableError
+from wefpe_core.errors import import_optional
 
-# Okabe and Ito's colours, in the order curves take them.
+# The colours of Okabe and Ito, in the order in which curves take them.
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 PURPLE, SKY, AMBER, BLACK = "#cc79a7", "#56b4e9", "#e69f00", "#000000"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, AMBER, BLACK)
-LINES = ("-", "--", ":", "-.")  # with the colours 28 curves, also told apart in grey
+LINES = ("-", "--", ":", "-.")  # with seven colours, 28 curves that also differ in grey
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PLAIN_MAP = "cividis"
-SIGNED_MAP = "PuOr_r"  # zero in the middle
-CYCLIC_MAP = "twilight"  # angles
+SIGNED_MAP = "PuOr_r"  # for signed values, with zero in the middle
+CYCLIC_MAP = "twilight"  # for angles
 
 _SETTINGS: dict[str, Any] = {
     "font.size": 8.0,
@@ -38,19 +38,19 @@ _SETTINGS: dict[str, Any] = {
     "image.cmap": PLAIN_MAP,
     "image.interpolation": "nearest",
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "wefpe",  # the same picture is the same file
+    "svg.hashsalt": "wefpe",  # the same figure gives the same file
 }
 
 
 @contextmanager
 def figure_settings() -> Iterator[None]:
-    """Within it, artists that are made follow the style of this project."""
+    """A context in which figures are drawn in the style of this project."""
     with _matplotlib().rc_context(_SETTINGS):
         yield
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of that size in inches, laid out by matplotlib."""
+    """An empty figure of this size in inches, with constrained layout."""
     _matplotlib()
     from matplotlib.figure import Figure
 
@@ -58,7 +58,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def curve_style(number: int) -> dict[str, str]:
-    """Colour, line and marker of the curve of that number: no two of the first 28 are alike."""
+    """The colour, line and marker of a curve by its number; the first 28 are all different."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": LINES[number // len(COLOURS) % len(LINES)],
@@ -67,7 +67,7 @@ def curve_style(number: int) -> dict[str, str]:
 
 
 def in_lines(label: str, longest: int) -> str:
-    """A long label broken at spaces and behind what separates the options of an encoding."""
+    """A long label, broken into lines after spaces, commas, semicolons and plus signs."""
     lines = [""]
     for piece in re.split("(?<=[,;+ ])", label):
         if lines[-1] and len(lines[-1] + piece.rstrip()) > longest:
@@ -77,10 +77,4 @@ def in_lines(label: str, longest: int) -> str:
 
 
 def _matplotlib() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise BackendUnavailableError(
-            "drawing needs matplotlib, which is not installed: pip install 'wefpe[report]'"
-        ) from None
-    return matplotlib
+    return import_optional("matplotlib", purpose="drawing", extra="report")

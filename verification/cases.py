@@ -1,6 +1,6 @@
 """Where backends are measured: named families of lattices, named regions of points.
 
-Every point set comes from a literal seed, so a row of the report can be reproduced.
+Every set of points comes from a fixed seed, so a row of the report can be reproduced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _skewed(lattice: Lattice, p: int, q: int, r: int, s: int) -> Lattice:
 
 
 def _from_tau(tau: complex, omega1: complex = 0.5) -> Lattice:
-    """With half-periods rounded to doubles, so that a pair of tensors can hold them too."""
+    """The lattice of tau, with half-periods rounded to doubles so that tensors can hold them."""
     return Lattice(omega1, omega1 * tau)
 
 
@@ -49,7 +49,7 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
         _skewed(Lattice(1.0, 0.3 + 0.9j), 5, 3, 3, 2),
         _skewed(Lattice(0.6 + 0.3j, -0.2 + 1.4j), 7, -12, -4, 7),
     ),
-    # Whose eta3/eta1 is real (1/2 and 0), so that far away their multiples cancel.
+    # Here eta3/eta1 is real (1/2 and 0), so that multiples of the quasi-periods cancel far away.
     "balanced": (
         _from_tau(0.5 + 1.9095772344352957j, omega1=0.4 + 0.3j),
         _from_tau(1.910140496498271j, omega1=0.3 - 0.7j),
@@ -57,7 +57,7 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
 }
 
 
-# Rounding moves pi/a by 0.495 eps: next to the pole that shows twice in wp, three times in wp'.
+# Rounding moves pi/a by 0.495 eps here. Next to the pole wp has this error twice, wp' three times.
 PI_BADLY_ROUNDED = Lattice(1.5629296898933691, 1.7192226588827062j)
 
 
@@ -106,7 +106,7 @@ def _far_away(lattice: Lattice, rng: np.random.Generator, count: int, far: int) 
 def _quasi_periods_cancel(
     lattice: Lattice, rng: np.random.Generator, count: int, far: int
 ) -> Points:
-    """Far away where zeta is as small as can be: the sum of two large multiples."""
+    """Far away, where zeta is a sum of large multiples of quasi-periods that nearly cancel."""
     a, b = _reduced_periods(lattice)
     eta1, eta3 = map(complex, get_backend("numpy").quasi_periods(lattice.reduced()[0]))
     n = rng.integers(-far, far + 1, count)
@@ -125,7 +125,7 @@ def _around_the_pole(lattice: Lattice, rng: np.random.Generator, count: int, far
 
 
 def _symmetry_lines(lattice: Lattice, rng: np.random.Generator, count: int, far: int) -> Points:
-    """Multiples of a period, from 0 or from the middle of the cell; on an axis if the period is."""
+    """Points on lines along a period through 0 or through the middle of the cell."""
     a, b = _reduced_periods(lattice)
     lines = np.array([[a, 0], [b, 0], [a, b / 2], [b, a / 2]])
     direction, start = lines[np.arange(count) % len(lines)].T
@@ -144,15 +144,15 @@ REGIONS: dict[str, Region] = {
     "symmetry lines": _symmetry_lines,
 }
 
-# Asked of some functions only. (After the others: the order decides what points are drawn.)
+# Only some functions are measured here. The order of the regions decides what points are drawn.
 OTHER_REGIONS: dict[str, Region] = {
     "around the pole": _around_the_pole,
     "quasi-periods cancel": _quasi_periods_cancel,
 }
 
-_DRAWN = 1000  # points, of which as many are taken as asked for
+_DRAWN = 1000  # the number of points that are drawn at least; a run takes the first of them
 
-# "Far away" in periods, by dtype: beyond, consecutive floats are no longer dense in a cell.
+# How many periods away "far away" is, by dtype. Farther out, floats are not dense in a cell.
 FAR = {"complex128": 10**6, "complex64": 10**3}
 
 
@@ -163,39 +163,39 @@ def _reduced_periods(lattice: Lattice) -> tuple[complex, complex]:
 
 
 def points(region: str, lattice: Lattice, dtype: str, count: int) -> npt.NDArray[Any]:
-    """`count` points of a region, rounded to `dtype`: the numbers the machine is given."""
+    """`count` points of a region, rounded to `dtype`: the very numbers that a backend is given."""
     known = REGIONS | OTHER_REGIONS
     rng = np.random.default_rng([SEED, list(known).index(region)])
-    # The first of many: what a small run measures, a larger one measures too.
+    # A run takes the first points of many, so a larger run measures what a small one measures too.
     drawn = max(count, _DRAWN)
     return known[region](lattice, rng, drawn, FAR[dtype])[:count].astype(dtype)
 
 
-# Half-periods and single-precision arguments that are next to a lattice point by accident: a
-# multiple of a period rounds to the argument, and their difference is all that counts.
+# Half-periods, and arguments in single precision that lie next to a lattice point by accident: a
+# multiple of a period rounds to the argument, and the result depends on their difference alone.
 ACCIDENTAL_POLES: tuple[tuple[complex, complex, complex], ...] = (
     (1.0000000000000002, 1.0j, 2.0),
     (1.0000000000000002, 1.0j, 2.0 + 2.0j),
     (1.0, 1.0000000000000002j, 2.0j),
     (1.0, 0.5 + 1.0000000000000002j, 1.0 + 2.0j),
     (1.0000000000000002, 0.9999999999999999j, 4.0 - 2.0j),
-    # A double next to 1/3 or 1/7 takes three floats, and the first two of them cancel.
+    # A double next to 1/3 or 1/7 consists of three floats, and the first two of them cancel.
     (1 / 6, 1.0j, 1.0),
     (1 / 14, 1.0j, 1.0 + 2.0j),
     (0.5, 1j / 6, 1.0j),
     (1 / 6, 0.1 + 1j / 22, 1.0),
-    # Both periods have a part in the cancellation; found by search.
+    # Both periods take part in the cancellation; these were found by search.
     (0.297259610114074, 0.3006019338317372 + 0.20452352003617721j, 7.207762 + 4.4995174j),
     (0.27012640024822193, 0.5807659359931762 + 0.55685955286026j, 7.8876443 + 4.4548764j),
     (0.5707280937819182, -0.0025788651553291984 + 0.8602380752563477j, 5.6918077 + 5.1614285j),
     (0.575873814710931, 0.0034450636526822307 + 0.6691269874572754j, 6.931156 + 4.014762j),
-    # Tens of thousands of periods away: integers of more than half the bits of a float.
+    # Tens of thousands of periods away, where the integers have more than half the bits of a float.
     (0.6514280811076798, -0.00047042068493169387 + 1j, -1.9239179 + 89946j),
     (0.7699634294464494, 0.2273706459640395 + 1j, -0.04180631 + 65892j),
     (0.6923078961912617, -0.31477095549697637 + 1j, -0.00370947 - 58812j),
 )
 
-# The same in double precision takes half-periods longer than a double: here of 36 digits.
+# In double precision the same needs half-periods longer than a double; these have 36 digits.
 with mpmath.workdps(36):
     LONG_PERIODS = (
         *(
@@ -208,6 +208,6 @@ with mpmath.workdps(36):
                 ((4, 7), (3, 5, 7), 6 / 11 + 10j / 7),
             )
         ),
-        # Whose pi/a is 1/2 + i: a constant may be 1 where others are 0.
+        # Here pi/a is 1/2 + i, so a constant is 1 that is 0 on other lattices.
         (Lattice(mpmath.pi / (1 + 2j), mpmath.pi / (1 + 2j) * (0.25 + 1.25j)), 0.3 + 0.2j),
     )

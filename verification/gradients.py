@@ -1,7 +1,8 @@
-"""Derivatives in z, omega1 and omega3: torch's, and those of mpmath's values by differences.
+"""Derivatives in z, omega1 and omega3: by torch, and by differences of mpmath's values.
 
-The scale of an error is |f_x| + |f/x| + |z_r f_z/x|: what a relative change of x, f or the reduced
-argument amounts to. (The last counts where f and f_x vanish together, as wp' does at half-periods.)
+The scale of an error is |f_x| + |f/x| + |z_r f_z/x|, the effect of a relative change of x, of f or
+of the reduced argument. The last term matters where f and f_x vanish together, as wp' does at
+half-periods.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpmath
 import numpy.typing as npt
 
 from verification import oracle
 from verification.oracle import SumReference
-from verification.subjects import Subject
 from wefpe_core import Lattice, get_backend
+
+if TYPE_CHECKING:
+    from verification.subjects import Subject
 
 PARAMETERS = ("z", "omega1", "omega3")
 _FUNCTIONS = {1: ("wp", "wp_prime"), 2: ("wp",)}
@@ -28,7 +31,7 @@ STEP = "1e-24"
 
 
 def _places(order: int) -> list[tuple[int, ...]]:
-    """Which parameters are differentiated by, as indices in ascending order."""
+    """The parameters of each derivative, as indices in ascending order."""
     return list(combinations_with_replacement(range(3), order))
 
 
@@ -43,7 +46,7 @@ def names(order: int) -> tuple[str, ...]:
 def evaluate(
     subject: Subject, z: npt.NDArray[Any], lattice: Lattice, order: int
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Derivatives by torch's autograd; each point has its own copy of the half-periods."""
+    """Derivatives by autograd of torch; each point has its own copy of the half-periods."""
     import torch
 
     given = subject.to_lattice(lattice, z.dtype)
@@ -73,7 +76,7 @@ def reference(z: complex, lattice: Lattice, order: int) -> tuple[Any, ...]:
 
     @cache
     def wp_and_prime(*steps: int) -> tuple[Any, Any]:
-        """At the point moved by so many steps along z, omega1 and omega3."""
+        """Values at the point moved by these numbers of steps along z, omega1 and omega3."""
         moved = [start + k * step for start, k in zip(x, steps, strict=True)]
         p, dp = backend.wp_and_prime(moved[0], Lattice(*moved[1:]))
         return p, dp
@@ -106,7 +109,7 @@ def reference(z: complex, lattice: Lattice, order: int) -> tuple[Any, ...]:
 
 
 def _difference(f: Callable[..., Any], i: int, at: tuple[int, ...]) -> Any:
-    """f one step further along x[i], minus f one step back."""
+    """f one step forward along x[i], minus f one step back."""
 
     def moved(by: int) -> list[int]:
         return [k + by if n == i else k for n, k in enumerate(at)]

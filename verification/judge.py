@@ -1,4 +1,4 @@
-"""Judging: measured rows against the ceilings of contracts.toml and the recorded baselines.
+"""Judge measured rows by the ceilings of contracts.toml and by the recorded baselines.
 
 A contract is promised to users. A baseline is what was last measured: errors may not creep up
 under a generous contract, and a contract may not stay generous over a small baseline.
@@ -19,22 +19,23 @@ from typing import Any
 import numpy as np
 
 from verification.measure import Row
+from wefpe_core import WefpeError
 
-RATCHET = 4.0  # times the baseline: further away is a change for the worse
-LOOSE = 16.0  # times the baseline: a ceiling further up promises too little
-# Below this many eps a value is rounded as well as can be, and ratios of such errors say nothing.
+RATCHET = 4.0  # times the baseline: a larger error is a change for the worse
+LOOSE = 16.0  # times the baseline: a higher ceiling promises too little
+# An error below this many eps is as small as rounding allows; ratios of such errors say nothing.
 ROUNDED = 0.5
 
 Contracts = dict[str, Any]
 Baselines = Mapping[str, float]
 
 
-class DamagedFileError(ValueError):
-    """A contracts or baselines file that cannot be used; the message names file and key."""
+class DamagedFileError(WefpeError, ValueError):
+    """A file cannot be used; the message names the file and the key that is wrong."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedRow:
     """One line of the report: all families of one function and region, and whether it passes."""
 
     subject: str
@@ -55,11 +56,11 @@ class Verdict:
 
     @property
     def problems(self) -> list[str]:
-        """Why the row fails, if it does. NaN compares false with everything, and so fails."""
+        """Why the row fails, if it does. NaN compares false with everything, so it fails."""
         found = []
         if not self.largest <= self.ceiling:
             found.append(f"above the ceiling of {self.ceiling:g}")
-        # Of fewer points than a thousand the percentile is the largest, judged already.
+        # With fewer than a thousand points the percentile is the largest error, judged above.
         p999_ceiling = math.inf if self.p999_ceiling is None else self.p999_ceiling
         if self.count >= 1000 and not self.p999 <= p999_ceiling:
             found.append(f"99.9 % of the points are not below {p999_ceiling:g}")
@@ -74,7 +75,7 @@ class Verdict:
 
 
 def load_contracts(path: Path | None = None) -> Contracts:
-    """The ceilings; DamagedFileError names the key that is wrong."""
+    """Read the ceilings; DamagedFileError names the key that is wrong."""
     source = path or files("verification").joinpath("contracts.toml")
     try:
         contracts = tomllib.loads(source.read_text("utf-8"))
@@ -87,7 +88,7 @@ def load_contracts(path: Path | None = None) -> Contracts:
                 if "largest" not in _mapping(source, key, ceilings):
                     raise DamagedFileError(f"{source}: {key} has no 'largest'")
                 for name, value in ceilings.items():
-                    if name not in ("largest", "p999") or not _is_positive(value):
+                    if name not in ("largest", "p999") or not (_is_size(value) and value):
                         raise DamagedFileError(
                             f"{source}: {key}.{name} = {value!r} is not a positive ceiling"
                         )
@@ -100,12 +101,13 @@ def _mapping(source: Any, key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+def _is_size(value: Any) -> bool:
+    """A number that is neither negative nor infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def load_baselines(path: Path | None = None) -> Baselines:
-    """Largest errors by row, as `record` wrote them; DamagedFileError names a bad one."""
+    """Read the largest errors by row, as `record` wrote them; DamagedFileError names a bad one."""
     source = path or files("verification").joinpath("baselines.json")
     try:
         known = json.loads(source.read_text("utf-8"))
@@ -115,63 +117,59 @@ def load_baselines(path: Path | None = None) -> Baselines:
     if not isinstance(rows, dict):
         raise DamagedFileError(f"{source}: no table 'largest'")
     for key, value in rows.items():
-        if (
-            not isinstance(value, (int, float))
-            or isinstance(value, bool)
-            or not 0 <= value < math.inf
-        ):
+        if not _is_size(value):
             raise DamagedFileError(f"{source}: {key!r}: {value!r} is not an error in eps")
     return rows
 
 
-def record(verdicts: Iterable[Verdict], circumstances: Mapping[str, str], path: Path) -> None:
-    """Write what was measured as the new baselines; rows not measured keep theirs."""
+def record(judged: Iterable[JudgedRow], setting: Mapping[str, str], path: Path) -> None:
+    """Write what was measured as the new baselines; rows that were not measured keep theirs."""
     rows = dict(load_baselines(path)) if path.exists() else {}
-    rows |= {verdict.key: round(verdict.largest, 3) for verdict in verdicts}
-    text = {"recorded": dict(circumstances), "largest": dict(sorted(rows.items()))}
+    rows |= {row.key: round(row.largest, 3) for row in judged}
+    text = {"recorded": dict(setting), "largest": dict(sorted(rows.items()))}
     path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
 
 
 def judge(
     rows: Iterable[Row], contracts: Contracts, baselines: Baselines | None = None
-) -> list[Verdict]:
-    """Pool the families of each (subject, dtype, function, region) and compare."""
+) -> list[JudgedRow]:
+    """Pool the families of each (subject, dtype, function, region) and compare with ceilings."""
 
     def key(row: Row) -> tuple[str, str, str, str]:
         return (row.subject, row.dtype, row.function, row.region)
 
-    verdicts = []
+    judged = []
     for (subject, dtype, function, region), group in groupby(sorted(rows, key=key), key=key):
         pooled = list(group)
         errors = np.concatenate([row.errors for row in pooled])
         contract = contracts[pooled[0].contract][function][dtype]
-        verdict = Verdict(
+        row = JudgedRow(
             subject=subject,
             dtype=dtype,
             function=function,
             region=region,
             count=errors.size,
             largest=max(row.worst for row in pooled),
-            # A value that occurs, not an interpolated one: infinities have no mean.
+            # Not interpolated: two infinities have no mean.
             p999=float(np.sort(errors)[math.ceil(0.999 * errors.size) - 1]),
             ceiling=contract["largest"],
             p999_ceiling=contract.get("p999"),
             worst=max(pooled, key=lambda row: row.worst),
         )
-        verdicts.append(replace(verdict, baseline=(baselines or {}).get(verdict.key)))
-    return verdicts
+        judged.append(replace(row, baseline=(baselines or {}).get(row.key)))
+    return judged
 
 
-def loose_contracts(verdicts: Iterable[Verdict]) -> list[str]:
-    """Contracts whose ceiling is far above every baseline of the rows it covers."""
-    groups: dict[tuple[str, str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.baseline is not None:
-            place = (verdict.worst.contract, verdict.function, verdict.dtype)
-            groups.setdefault(place, []).append(verdict)
+def loose_contracts(judged: Iterable[JudgedRow]) -> list[str]:
+    """Contracts whose ceiling is far above every baseline of the rows that they cover."""
+    groups: dict[tuple[str, str, str], list[JudgedRow]] = {}
+    for row in judged:
+        if row.baseline is not None:
+            place = (row.worst.contract, row.function, row.dtype)
+            groups.setdefault(place, []).append(row)
     found = []
     for place, covered in sorted(groups.items()):
-        baseline = max(verdict.baseline or 0.0 for verdict in covered)
+        baseline = max(row.baseline or 0.0 for row in covered)
         ceiling = covered[0].ceiling
         if ceiling > LOOSE * max(baseline, ROUNDED):
             found.append(

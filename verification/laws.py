@@ -1,7 +1,7 @@
 """The laws of DLMF chapter 23 as residuals of a backend's own values, in eps.
 
-Arguments must be such that the sums and multiples formed here are exact in floating point
-(few-bit half-periods and points), so that a residual is the backend's and not the input's.
+Half-periods and points must have so few bits that the sums and multiples formed here are exact in
+floating point. Then a residual is the error of the backend and not of its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 def period_of_wp(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
-    """DLMF 23.2.9, both periods, both functions; exact reduction makes them equal bit for bit."""
+    """DLMF 23.2.9 for both periods and functions; exact reduction makes the values identical."""
     here = subject.evaluate("wp_and_prime", z, lattice=lattice)
     residuals = []
     for period in (2 * complex(lattice.omega1), 2 * complex(lattice.omega3)):
@@ -37,7 +37,7 @@ def parity(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
     for function in ("zeta", "sigma"):
         (value,) = subject.evaluate(function, z, lattice=lattice)
         (reflected,) = subject.evaluate(function, -z, lattice=lattice)
-        # Where sigma has overflowed there is nothing left to compare but the overflow itself.
+        # Where sigma has overflowed, only the overflow itself can be compared.
         finite = np.isfinite(value)
         unlike = np.where(np.isfinite(reflected) == finite, 0.0, np.inf)
         odd = identities.oddness(np.where(finite, value, 1.0), np.where(finite, reflected, -1.0))
@@ -73,7 +73,7 @@ def duplication(subject: Subject, z: Array, other: Array, lattice: Lattice) -> A
 
 
 def homogeneity(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
-    """DLMF 23.10(iv) for a complex factor with an exact product: 2 + 2i."""
+    """DLMF 23.10(iv) for the complex factor 2 + 2i, whose products are exact."""
     factor = 2 + 2j
     scaled = Lattice(factor * complex(lattice.omega1), factor * complex(lattice.omega3))
     here = subject.evaluate("wp_and_prime", z, lattice=lattice)
@@ -98,7 +98,7 @@ def modular_invariance(subject: Subject, z: Array, other: Array, lattice: Lattic
 
 
 def conjugation(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
-    """Conjugate lattice, conjugate argument, conjugate values."""
+    """On the conjugate lattice the conjugate argument has the conjugate values."""
     mirrored = Lattice(complex(lattice.omega1).conjugate(), -complex(lattice.omega3).conjugate())
     here = subject.evaluate("wp_and_prime", z, lattice=lattice)
     there = subject.evaluate("wp_and_prime", z.conj(), lattice=mirrored)

@@ -1,6 +1,6 @@
-"""Measuring: one row per backend, dtype, device, function, family and region.
+"""Measure one row for each backend, dtype, device, function, family and region.
 
-Rows are numbers and the point where they are worst; judging them is `verification.judge`'s.
+A row holds errors and points; `verification.judge` judges them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row:
 
     subject: str  # backend and device, as the report names them
     dtype: str
-    function: str  # the value, as `Function.values` names it
+    function: str  # the name of the value in `Function.values`
     family: str
     region: str
     errors: npt.NDArray[np.float64] = field(repr=False)
@@ -55,7 +55,7 @@ def _arguments(
 def _references(
     function: str, contract: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> tuple[tuple[oracle.Answer, ...], ...]:
-    """Computed once, whatever the number of backends measured against them."""
+    """References, which are computed once for all the backends measured against them."""
     reference = FUNCTIONS[function].reference_by(contract)
     return tuple(
         reference(*map(complex, arguments), lattice)
@@ -88,7 +88,7 @@ def measure(
 
 
 def _error(got: Any, reference: oracle.Answer) -> float:
-    """The scaled error; beyond the range of the dtype, infinity or (nearly) zero is right."""
+    """The scaled error. Beyond the range of the dtype, infinity or nearly zero is right."""
     limits = np.finfo(got.dtype)
     size = abs(reference.value)
     if size > limits.max / 4:

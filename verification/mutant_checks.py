@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from verification import cases, laws, oracle
-from verification.functions import FUNCTIONS
+from verification.functions import FUNCTIONS, FUNCTIONS_OF_Z, PARITY
 from verification.judge import judge
 from verification.measure import measure
 from verification.mutant_checks_algebra import addition, carlson, inverse, lattice_sums
@@ -46,10 +46,10 @@ from wefpe_core.accuracy import in_eps
 
 
 def accuracy(b: Backends) -> Iterator[str]:
-    """The rows of the report; of the inverse see `inverse`."""
+    """The rows of the report that are about functions of z; `inverse` looks at the inverse."""
     for region in cases.REGIONS:
         for family in cases.FAMILIES:
-            for function in ("wp_and_prime", "zeta", "sigma", "green"):
+            for function in FUNCTIONS_OF_Z:
                 if region not in FUNCTIONS[function].regions:
                     continue
                 for dtype in DTYPES:
@@ -61,9 +61,9 @@ def accuracy(b: Backends) -> Iterator[str]:
                         region=region,
                         count=COUNT,
                     )
-                    for verdict in judge(rows, CONTRACTS):
-                        if not verdict.passes:
-                            yield f"{dtype} {verdict.function}, {region}, {family}"
+                    for row in judge(rows, CONTRACTS):
+                        if not row.passes:
+                            yield f"{dtype} {row.function}, {region}, {family}"
 
 
 def laws_hold(b: Backends) -> Iterator[str]:
@@ -144,7 +144,7 @@ def symmetries(b: Backends) -> Iterator[str]:
     rectangular = Lattice.rectangular(1.25, 1.75)
     for dtype in DTYPES:
         for lattice in DYADIC:
-            for function, sign in zip(OF_POINTS, (1, -1, -1, -1, 1), strict=True):
+            for function, sign in PARITY.items():
                 there, here = (
                     getattr(b.numpy, function)(points.astype(dtype), lattice) for points in (-z, z)
                 )

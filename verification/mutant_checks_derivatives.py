@@ -31,7 +31,7 @@ def _leaves(*values: Any) -> list[Any]:
 
 
 def _derivatives(value: Any, leaves: list[Any]) -> list[Array]:
-    """Of holomorphic functions, from the gradient of the real part."""
+    """The derivatives of a holomorphic function, from the gradient of its real part."""
     import torch
 
     parts = torch.autograd.grad(value.real.sum(), leaves)
@@ -94,7 +94,7 @@ def _values_from_tables(b: Backends) -> Iterator[str]:
     for dtype, complex_dtype in (("float64", "complex128"), ("float32", "complex64")):
         z = torch.tensor(_POINTS, dtype=getattr(torch, complex_dtype))
         for lattice in (OBLIQUE, TURNED):
-            table = backend._table(lattice, getattr(torch, dtype), z.device)
+            table = backend._table_of_numbers(lattice, getattr(torch, dtype), z.device)
             for function in ("wp_and_prime", "zeta", "sigma"):
                 got = backend._on_table(getattr(kernel, function), z.real, z.imag, table)
                 want = getattr(b.torch, function)(z, lattice)

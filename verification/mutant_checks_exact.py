@@ -29,7 +29,7 @@ EXACT_LATTICES = (
 
 
 def reduction_is_exact(b: Backends) -> Iterator[str]:
-    """z = z_r + m a + n b in fractions, z_r in its rectangle, and what is said of it is so."""
+    """z = z_r + m a + n b in fractions, z_r is in its rectangle, and its properties are right."""
     reduction = importlib.import_module("backends.exact_reduction")
     for lattice in EXACT_LATTICES:
         (a, c) = lattice.reduced()[0].exact
@@ -45,7 +45,7 @@ def reduction_is_exact(b: Backends) -> Iterator[str]:
                 back = [part + 2 * m * x + 2 * n * y for part, x, y in zip(z, a, c, strict=True)]
                 if list(exact) != back:
                     yield "z = z_r + m a + n b"
-                # z_r/a = x + iy over |a|^2; tau likewise.
+                # The parts of z_r/a, and the imaginary part of tau, with |a|^2 as denominator.
                 norm = 4 * (a.re**2 + a.im**2)
                 x = (z.re * 2 * a.re + z.im * 2 * a.im) / norm
                 y = (z.im * 2 * a.re - z.re * 2 * a.im) / norm

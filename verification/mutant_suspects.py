@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verification import oracle
+from verification.functions import PARITY
 from verification.judge import load_contracts
 from verification.subjects import Subject
 from wefpe_core import Lattice
@@ -18,7 +19,7 @@ from wefpe_core import Lattice
 Array = npt.NDArray[Any]
 
 DTYPES = ("complex128", "complex64")
-OF_POINTS = ("wp", "wp_prime", "zeta", "sigma", "green")
+OF_POINTS = tuple(PARITY)  # the values that are functions of z
 COUNT = 3  # points per lattice and region
 CONTRACTS = load_contracts()
 INVERSE_CEILING = CONTRACTS["accuracy"]["inverse_wp"]["complex128"]["largest"]

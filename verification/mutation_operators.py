@@ -43,7 +43,7 @@ _COUNTERPARTS = (
     *(("wp_scale", "wp_prime_scale"), ("root", "root_product"), ("period1", "period3")),
     *(("exp", "expm1"), ("low", "lowest")),
 )
-# Of two partners the first listed: "low" becomes "high", and "lowest" becomes "low".
+# The first partner that is listed counts: "low" becomes "high", and "lowest" becomes "low".
 _ATTRIBUTES = {b: a for a, b in reversed(_COUNTERPARTS)} | dict(reversed(_COUNTERPARTS))
 _LOGICAL: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
 # A float constant is also moved by this factor: too little for a plot, too much for a contract.

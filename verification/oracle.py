@@ -1,8 +1,8 @@
 """The yardstick: values of the mpmath backend, and the scale an error is divided by.
 
-The question asked is about the numbers the machine was given, after rounding to the dtype:
-they are exact, so the reference has no error of input. The mpmath backend evaluates everything
-at two precisions and refuses to answer if they disagree.
+The reference is evaluated at the numbers that the backend was given, after they were rounded to the
+dtype, so it has no error of input. The mpmath backend evaluates everything at two precisions and
+refuses to answer if they disagree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Answer(Protocol):
 
 
 class Reference(NamedTuple):
-    """A value, and what the scaled error of it is divided by: |value| + |offset*slope| + floor."""
+    """A value, and the parts of the scale of its error, |value| + |offset*slope| + floor."""
 
     value: Any
     slope: Any
@@ -85,10 +85,10 @@ def zeta(z: complex, lattice: Lattice) -> tuple[Reference]:
 
 
 def zeta_of_tensors(z: complex, lattice: Lattice) -> tuple[Reference]:
-    """The same, for quasi-periods computed in working precision and not rounded from fifty digits.
+    """zeta where quasi-periods are computed in working precision, not rounded from fifty digits.
 
     Each period on the way to z adds its eta with an error of its own, whether or not they cancel.
-    The shortest one has pi^2/(3p) nearly, which is pi^2/(3p^2) for each unit of length.
+    The eta of the shortest period is nearly pi^2/(3p), so pi^2/(3p^2) for each unit of length.
     """
     (plain,) = zeta(z, lattice)
     with mpmath.workdps(DIGITS):
@@ -98,7 +98,7 @@ def zeta_of_tensors(z: complex, lattice: Lattice) -> tuple[Reference]:
 
 
 def sigma(z: complex, lattice: Lattice) -> tuple[Reference]:
-    """sigma is not periodic: an exponential of z^2 stands before it, so |z| itself counts."""
+    """sigma is not periodic: it has a factor exponential in z^2, so |z| itself enters the scale."""
     backend = get_backend("mpmath", dps=DIGITS)
     with mpmath.workdps(DIGITS):
         value = backend.sigma(z, lattice)
@@ -106,13 +106,13 @@ def sigma(z: complex, lattice: Lattice) -> tuple[Reference]:
 
 
 def green(z: complex, lattice: Lattice) -> tuple[Reference]:
-    """A logarithm: near the pole |z grad G| is 1, and 1 is the floor everywhere."""
+    """The Green function is a logarithm: near the pole |z grad G| is 1, which is the floor."""
     value = get_backend("mpmath", dps=DIGITS).green(z, lattice)
     return (Reference(value, 0, 0, 1),)
 
 
 class InverseReference(NamedTuple):
-    """Asks how nearly wp(got) is the argument; sign and lattice point are free.
+    """Measures how near wp(got) is to the argument; sign and lattice point are free.
 
     To first order |wp(got) - w| / (|w| + |z wp'| + p^-2) is the scaled error of z itself, and
     it stays meaningful at half-periods, where z is not a smooth function of w.
@@ -120,7 +120,7 @@ class InverseReference(NamedTuple):
 
     argument: complex
     lattice: Lattice
-    value: int = 1  # of ordinary size: no solution overflows
+    value: int = 1  # any ordinary size, because no solution overflows
 
     def error_of(self, got: complex) -> float:
         if not cmath.isfinite(self.argument):
@@ -152,9 +152,9 @@ class SumReference(NamedTuple):
 def add(
     p1: complex, dp1: complex, p2: complex, dp2: complex, lattice: Lattice
 ) -> tuple[SumReference, SumReference]:
-    """The chord (or, for equal points, the tangent) through points given by their numbers.
+    """The chord through two points (the tangent, if they are equal) given by their numbers.
 
-    An error counts in units of what a relative change of the numbers by eps would cause: the
+    The unit of the error is what a relative change of the numbers by eps would cause: the
     formula divides by p1 - p2, and its slope enters the third coordinate squared and cubed.
     """
     with mpmath.workdps(DIGITS):
@@ -179,15 +179,15 @@ def add(
 def lattice_sum(
     z: complex, lattice: Lattice, m_max: int, n_max: int
 ) -> tuple[SumReference, SumReference]:
-    """The truncated series; every term it adds up is a contribution to the error."""
+    """The truncated series; each of its terms contributes to the error."""
     p, dp = get_backend("mpmath", dps=DIGITS).lattice_sum(z, lattice, m_max, n_max)
     omega1, omega3 = complex(lattice.omega1), complex(lattice.omega3)
     size = slope = 0.0
     for m in range(-m_max, m_max + 1):
         for n in range(-n_max, n_max + 1):
             w = 2 * (m * omega1 + n * omega3)
-            # The difference z - w has the rounding errors of its parts, whatever it is itself;
-            # as a relative error it doubles in 1/(z-w)^2 and triples in its derivative.
+            # The difference z - w has the rounding errors of its parts, however small it is. Its
+            # relative error counts twice in 1/(z-w)^2 and three times in the derivative.
             parts = abs(z) + 2 * abs(m * omega1) + 2 * abs(n * omega3)
             size += 2 * parts * abs(z - w) ** -3 + (abs(w) ** -2 if w else 0.0)
             slope += 6 * parts * abs(z - w) ** -4
@@ -211,7 +211,7 @@ def _of_degree(values: Any, lattice: Lattice, degrees: tuple[int, ...]) -> tuple
 
 
 def quasi_periods(lattice: Lattice) -> tuple[Reference, ...]:
-    """eta grows with omega, so its floor does: |omega| (pi/p)^2."""
+    """eta grows with omega, and so does its floor |omega| (pi/p)^2."""
     values = get_backend("mpmath", dps=DIGITS).quasi_periods(lattice)
     with mpmath.workdps(DIGITS):
         floors = [

@@ -1,42 +1,79 @@
-"""Rewrite the generated tables of README.md from the files of the last run.
+"""Put generated tables into README.md and other pages.
 
-python -m verification.readme build/verification/report.json build/claims/claims.json
+Between ``<!-- name -->`` and ``<!-- end of name -->`` of a page stands what was generated; the rest
+of the page is left alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verification.blocks import replace_block
-from verification.page import markdown_table
-from verification.report import summary_table
+from verification.functions import SYMBOLS
+from verification.judge import DamagedFileError
+from verification.precision_report import summary_table
+from wefpe_core import WefpeError
+from wefpe_core.reporting import markdown_table
 
 README = Path(__file__).parents[1] / "README.md"
-# The rows most readers ask for; the report has the others.
-_NAMES = {
-    "wp": "℘",
-    "wp_prime": "℘′",
-    "zeta": "ζ",
-    "sigma": "σ",
-    "green": "Green function",
-    "inverse_wp": "℘⁻¹",
-    "wp_z": "∂℘/∂z",
-    "wp_omega1": "∂℘/∂ω₁",
-    "wp_omega3": "∂℘/∂ω₃",
-}
+_END = re.compile(r"<!-- end of (\S+) -->")
 
 
-def precision_block(report: Mapping[str, Any]) -> str:
-    """Largest errors over all regions: a line per value and dtype, a column per backend."""
-    shown = [row for row in report["rows"] if row["function"] in _NAMES]
-    headings, lines = summary_table(shown)
+class MarkerError(WefpeError, ValueError):
+    """A marker is missing from a page, or there are several."""
+
+
+def replace_marked(text: str, name: str, content: str) -> str:
+    """The page with `content` between the two markers of that name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise MarkerError(f"expected one {begin} and one {end}")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{content.strip()}\n{end}{after}"
+
+
+def fill_page(text: str, folder: Path) -> str:
+    """The page with ``name.md`` of the folder between the markers of each name that has one."""
+    for name in _END.findall(text):
+        path = folder / f"{name}.md"
+        if path.exists():
+            text = replace_marked(text, name, path.read_text("utf-8"))
+    return text
+
+
+def fill_pages(folder: Path, pages: Iterable[Path]) -> None:
+    for page in pages:
+        page.write_text(fill_page(page.read_text("utf-8"), folder), encoding="utf-8")
+
+
+def update_readme(report: Path, claims: Path, readme: Path = README) -> None:
+    """Rewrite the tables of README.md from report.json and claims.json of the last run."""
+    try:
+        tables = {
+            "precision": precision_table(json.loads(report.read_text("utf-8"))),
+            "claims": claims_table(json.loads(claims.read_text("utf-8"))["claims"]),
+        }
+    except (ValueError, KeyError) as error:
+        raise DamagedFileError(f"{report}, {claims}: {type(error).__name__}: {error}") from error
+    text = readme.read_text("utf-8")
+    for name, table in tables.items():
+        text = replace_marked(text, name, table)
+    readme.write_text(text, encoding="utf-8")
+
+
+def precision_table(report: Mapping[str, Any]) -> str:
+    """Largest errors over all regions: a line per value and dtype, a column per backend.
+
+    These are the rows most readers ask for; the report has the others.
+    """
+    headings, lines = summary_table([row for row in report["rows"] if row["function"] in SYMBOLS])
     table = markdown_table(
-        ["largest error, eps", *headings[1:]], [[_NAMES[line[0]], *line[1:]] for line in lines]
+        ["largest error, eps", *headings[1:]], [[SYMBOLS[line[0]], *line[1:]] for line in lines]
     )
     where = report["circumstances"]
     return (
@@ -45,40 +82,14 @@ def precision_block(report: Mapping[str, Any]) -> str:
     )
 
 
-def claims_block(claims: Sequence[Mapping[str, Any]]) -> str:
-    counts: dict[str, int] = {}
-    for claim in claims:
-        counts[claim["verdict"]] = counts.get(claim["verdict"], 0) + 1
+def claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(claim["verdict"] for claim in claims)
     listed = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    shown = [claim for claim in claims if claim["verdict"] == "false"]
     table = markdown_table(
         ["finding", "in the paper", "what is right"],
-        [[claim["id"], claim["place"], claim["correction"]] for claim in shown],
+        [[c["id"], c["place"], c["correction"]] for c in claims if c["verdict"] == "false"],
     )
     return (
         f"Of {len(claims)} findings: {listed} (`wefpe claims`; "
         f"[all of them, with evidence](docs/claims.md)). The false ones:\n\n{table}"
     )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m verification.readme", description=__doc__)
-    parser.add_argument("report", type=Path, help="report.json of python -m verification")
-    parser.add_argument("claims", type=Path, help="claims.json of python -m verification.claims")
-    parser.add_argument("--readme", type=Path, default=README, help="the file to rewrite")
-    options = parser.parse_args(arguments)
-    try:
-        report = json.loads(options.report.read_text("utf-8"))
-        claims = json.loads(options.claims.read_text("utf-8"))
-        text = options.readme.read_text("utf-8")
-        text = replace_block(text, "precision", precision_block(report))
-        text = replace_block(text, "claims", claims_block(claims["claims"]))
-        options.readme.write_text(text, encoding="utf-8")
-    except (OSError, ValueError, KeyError) as error:
-        print(f"python -m verification.readme: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""Why the yardstick may be believed: its values against other formulas and certified balls.
+"""Why the oracle can be trusted: its values against other formulas and certified balls.
 
 The oracle sums rows of the lattice in closed form. Here theta functions (DLMF 23.6.5, 23.6.9,
 23.6.13) of mpmath and, where python-flint is installed, balls of Arb answer the same questions.
@@ -18,10 +18,10 @@ from verification.subjects import Skip
 from wefpe_core import Lattice, available_backends, get_backend
 
 DIGITS = oracle.DIGITS + 10
-# The oracle promises thirty digits; a little is lost where the scale is made of parts.
+# The oracle promises thirty digits. A little is lost where the scale is a sum of parts.
 ALLOWED = 10.0 ** (2 - oracle.DIGITS)
 
-# Values of a function at one point of a lattice, by another way than the oracle's.
+# Values of a function at one point of a lattice, computed in another way than by the oracle.
 Opinion = Callable[[str, complex, Lattice], tuple[Any, ...]]
 
 
@@ -32,7 +32,7 @@ class Agreement:
     function: str
     source: str
     points: int
-    largest: float  # in units of the scale errors are measured by
+    largest: float  # in units of the scale of errors
 
     @property
     def holds(self) -> bool:
@@ -65,7 +65,7 @@ def theta_functions(function: str, z: complex, lattice: Lattice) -> tuple[Any, .
 
 
 def arb_balls(function: str, z: complex, lattice: Lattice) -> tuple[Any, ...]:
-    """Midpoints of balls with ten digits more than are compared, so their radii do not count."""
+    """Midpoints of balls with ten digits more than are compared, so their radii do not matter."""
     values = getattr(get_backend("flint", digits=DIGITS), function)(z, lattice)
     values = values if isinstance(values, tuple) else (values,)
     with mpmath.workdps(DIGITS):
@@ -73,12 +73,12 @@ def arb_balls(function: str, z: complex, lattice: Lattice) -> tuple[Any, ...]:
 
 
 def _midpoint(ball: Any) -> Any:
-    # Not by way of a fraction: far below 1 its denominator would have a million digits.
+    # Not through a fraction: far below 1 its denominator would have a million digits.
     mantissa, exponent = ball.mid().man_exp()
     return mpmath.ldexp(mpmath.mpf(int(mantissa)), int(exponent))
 
 
-# Theta functions as they stand know neither far points nor thin lattices.
+# Plain theta functions are accurate neither at far points nor on thin lattices.
 _THETA_REGIONS = ("generic", "pole at 0", "half-periods", "zeros")
 
 
@@ -105,13 +105,13 @@ def compare(function: str, source: str, opinion: Opinion, count: int) -> Agreeme
 
 
 def agreements(count: int) -> tuple[list[Agreement], list[Skip]]:
-    """The oracle against every other source there is, and why one is missing."""
+    """The oracle against every other source that is installed, and why one is missing."""
     found = [
         compare(function, "theta functions", theta_functions, count)
         for function in ("wp_and_prime", "zeta", "sigma")
     ]
     if "flint" not in available_backends():
-        return found, [Skip("flint", "not installed (pip install 'wefpe[flint]')")]
+        return found, [Skip.not_installed("flint")]
     found += [
         compare(function, "Arb balls", arb_balls, count)
         for function in ("wp_and_prime", "zeta", "sigma")

@@ -1,4 +1,4 @@
-"""What is measured: a backend on a device, fed with NumPy arrays and answering with them."""
+"""What is measured: a backend on a device, which takes and returns NumPy arrays here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wefpe_core import AbstractBackend, Lattice, available_backends, get_backend
+from verification.functions import ARRAY_FUNCTIONS
+from wefpe_core import AbstractBackend, Lattice, WefpeError, available_backends, get_backend
+from wefpe_core.registry import backend_descriptions
 
 DTYPES = ("complex128", "complex64")
 BACKENDS = ("numpy", "torch")
@@ -22,15 +24,15 @@ class Subject:
     """A backend as the report sees it."""
 
     label: str  # for example "numpy" or "torch cpu"
-    backend: AbstractBackend
+    backend: AbstractBackend[Any]
     to_backend: Callable[[npt.NDArray[Any]], Any]
     # What a lattice of numbers becomes before it is handed to the backend.
     to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice
     contract: str = "accuracy"  # the table of contracts.toml it is judged by
     dtypes: tuple[str, ...] = DTYPES
-    functions: tuple[str, ...] | None = None  # what is asked of it; None: everything
+    functions: tuple[str, ...] | None = None  # those that are measured; None means all
     within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
-    stands_on: tuple[str, ...] = ()  # what of `--require` is there if this is measured
+    stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
 
     def evaluate(
         self,
@@ -76,7 +78,7 @@ def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 
 
 
 def tensor_lattice_subject(device: str) -> Subject:
-    """Half-periods as tensors, as a training run has them; reduced on the device."""
+    """torch with half-periods as tensors, which are reduced on the device, as in training."""
     import torch
 
     def to_lattice(lattice: Lattice, dtype: np.dtype[Any]) -> Lattice:
@@ -93,22 +95,40 @@ def tensor_lattice_subject(device: str) -> Subject:
     )
 
 
-def single_precision_subject(device: str) -> Subject:
-    """As on a device without float64: a tensor of double precision is an error."""
-    from verification.torch_modes import ForbidDoublePrecision
+class DoublePrecisionError(WefpeError, TypeError):
+    """A tensor of double precision appeared where the device would have none."""
 
+
+def forbid_double_precision() -> AbstractContextManager[Any]:
+    """A mode that raises as soon as an operation gives a tensor of float64 or complex128."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class ForbidDoublePrecision(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(result):
+                if getattr(leaf, "dtype", None) in (torch.float64, torch.complex128):
+                    raise DoublePrecisionError(f"{func} gives {leaf.dtype}")
+            return result
+
+    mode: Callable[[], AbstractContextManager[Any]] = ForbidDoublePrecision
+    return mode()
+
+
+def single_precision_subject(device: str) -> Subject:
+    """torch as on a device without float64: a tensor of double precision is an error."""
     plain = torch_subject(device)
     return replace(
         plain,
         label=f"{plain.label} float32 only",
         dtypes=("complex64",),
         functions=ARRAY_FUNCTIONS,
-        within=ForbidDoublePrecision,
+        within=forbid_double_precision,
     )
-
-
-# Methods that map arrays to arrays of the same precision; the rest are constants of a lattice.
-ARRAY_FUNCTIONS = (*("wp_and_prime", "zeta", "sigma", "green", "inverse_wp", "add", "lattice_sum"),)
 
 
 def cuda_is_available() -> bool:
@@ -121,8 +141,13 @@ def cuda_is_available() -> bool:
 class Skip:
     """What is not measured, and why."""
 
-    name: str  # torch, cuda or flint, as --require takes it
+    name: str  # torch, cuda or flint, as in --require
     reason: str
+
+    @classmethod
+    def not_installed(cls, backend: str) -> Skip:
+        (extra,) = (row.extra for row in backend_descriptions() if row.name == backend)
+        return cls(backend, f"not installed (pip install 'wefpe[{extra}]')")
 
 
 def subjects_here(
@@ -130,15 +155,15 @@ def subjects_here(
     devices: Sequence[str] = DEVICES,
     compiled: Sequence[str] = (),
 ) -> tuple[list[Subject], list[Skip]]:
-    """The backends asked for, on the devices asked for, and why some cannot run here.
+    """The chosen backends on the chosen devices, and why some of them cannot run here.
 
-    `compiled` names the functions that are compiled too.
+    `compiled` names the functions that are measured in compiled form too.
     """
     subjects: list[Subject] = [numpy_subject()] if "numpy" in backends else []
     if "torch" not in backends:
         return subjects, []
     if "torch" not in available_backends():
-        return subjects, [Skip("torch", "not installed (pip install 'wefpe[torch]')")]
+        return subjects, [Skip.not_installed("torch")]
     skipped = []
     for device in devices:
         if device == "cuda" and not cuda_is_available():

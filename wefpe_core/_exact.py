@@ -26,7 +26,7 @@ class GaussianRational(NamedTuple):
         return complex(float(self.re), float(self.im))
 
 
-# An exact rational spells its exponent out in bits; a megabyte of them is never meant.
+# An exact rational writes its exponent out in bits; nobody means a megabyte of them.
 _LARGEST_EXPONENT = 1 << 23
 
 
@@ -100,7 +100,7 @@ def gauss_reduce(
     (of two such, the one with the positive imaginary part).
 
     With `slack`, lengths and coordinates that agree to that relative precision count as
-    equal: for half-periods that carry rounding errors, which must not decide a tie.
+    equal. It serves half-periods with rounding errors, which must not decide a tie.
     """
     # Scaling to Gaussian integers keeps the Euclidean steps free of fractions.
     scale = lcm(*(part.denominator for part in (*omega1, *omega3)))

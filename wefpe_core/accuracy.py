@@ -4,7 +4,7 @@ The functions take Python, NumPy and mpmath numbers and zero-dimensional arrays 
 in any mixture; they subtract in the wider of the two types and return a float. They are
 total: NaN, infinities and zero have a defined error, so no comparison can pass by accident.
 
-What is here measures single values. Statistics over many belong to the caller.
+Each function measures a single value; statistics over many are the caller's business.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from wefpe_core.errors import InputError
 
-# Smallest positive double: stands in for a wanted value, or a scale, of zero.
+# The smallest positive double stands in for a wanted value, or a scale, of zero.
 _SMALLEST = math.ulp(0.0)
 
 # Beyond this the modulus or a difference could overflow although its parts are finite.

@@ -3,7 +3,7 @@
 Everything that depends on a lattice alone (its nome, invariants, periods) is
 computed here once and rounded once, so that no backend inherits rounding errors
 from its own constants. Speed does not matter: a lattice is prepared in about a
-millisecond and cached by whoever prepared it.
+millisecond, and the caller caches the result.
 """
 
 from __future__ import annotations

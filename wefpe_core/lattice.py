@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from wefpe_core._exact import GaussianRational, IntegerMatrix, cross, exact_complex, gauss_reduce
-from wefpe_core.errors import LatticeError
+from wefpe_core.errors import ImmutableError, LatticeError
 
 
 class Lattice:
@@ -60,22 +60,22 @@ class Lattice:
         object.__setattr__(self, "_exact", exact)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Lattice is immutable: cannot set {name!r}")
+        raise ImmutableError(f"a Lattice is immutable: cannot set {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Lattice is immutable: cannot delete {name!r}")
+        raise ImmutableError(f"a Lattice is immutable: cannot delete {name!r}")
 
     @classmethod
     def _from_exact(
         cls,
         omega1: GaussianRational,
         omega3: GaussianRational,
-        made_of: tuple[Any, Any] = (None, None),
+        originals: tuple[Any, Any] = (None, None),
     ) -> Lattice:
-        """Of exact half-periods; those made of mpmath numbers are shown as mpmath numbers."""
+        """A lattice of exact half-periods, shown as mpmath numbers where `originals` are such."""
         shown = (
-            _as_shown("omega1", _in_kind_of(made_of[0], omega1)),
-            _as_shown("omega3", _in_kind_of(made_of[1], omega3)),
+            _as_shown("omega1", _in_kind_of(originals[0], omega1)),
+            _as_shown("omega3", _in_kind_of(originals[1], omega3)),
         )
         _check_orientation(omega1, omega3, shown)
         lattice = cls.__new__(cls)
@@ -110,7 +110,7 @@ class Lattice:
             return cls(period1 / 2, period3 / 2)
         a, b = _exact_half_period("period1", period1), _exact_half_period("period3", period3)
         omega1, omega3 = (GaussianRational(p.re / 2, p.im / 2) for p in (a, b))
-        return cls._from_exact(omega1, omega3, made_of=(period1, period3))
+        return cls._from_exact(omega1, omega3, originals=(period1, period3))
 
     @classmethod
     def from_invariants(cls, g2: Any, g3: Any) -> Lattice:
@@ -160,7 +160,7 @@ class Lattice:
         width = _exact_half_period("omega1", omega1)
         height = _exact_half_period("omega3_imag", omega3_imag).re
         omega3 = GaussianRational(Fraction(0), height)
-        return cls._from_exact(width, omega3, made_of=(omega1, omega3_imag))
+        return cls._from_exact(width, omega3, originals=(omega1, omega3_imag))
 
     @property
     def omega1(self) -> Any:
@@ -217,7 +217,7 @@ class Lattice:
         shown = f"Lattice(omega1={self._omega1!r}, omega3={self._omega3!r})"
         if self._exact is None or self._shows_all_digits():
             return shown
-        # Made from tau, by reduction or of fractions: the doubles shown are rounded.
+        # Made from tau, from fractions or by reduction: the doubles shown are rounded.
         return f"<{shown}, rounded>"
 
     def _shows_all_digits(self) -> bool:
@@ -230,7 +230,7 @@ class Lattice:
 
 
 def _is_tensor(value: Any) -> bool:
-    # Asked by attribute, so that a lattice of numbers never imports torch.
+    # A tensor is recognised by this attribute, so that a lattice of numbers never imports torch.
     return hasattr(value, "requires_grad")
 
 
@@ -252,7 +252,7 @@ def _in_kind_of(number: Any, exact: GaussianRational) -> Any:
     context = number.context
 
     def part(value: Fraction) -> Any:
-        # Neither rounds to the precision of the context, as every other way does. The
+        # Neither function rounds to the precision of the context; every other way does. The
         # denominator is a power of two, like that of the number.
         return context.ldexp(context.convert(value.numerator), 1 - value.denominator.bit_length())
 
@@ -266,7 +266,7 @@ def _as_shown(name: str, value: Any) -> Any:
     if _is_tensor(value) or hasattr(value, "context"):
         return value
     shown = _as_double(name, value)
-    if shown == 0:  # the half-period itself is not: that was refused before
+    if shown == 0:  # a half-period that is zero itself was refused before
         raise LatticeError(f"{name} is below the range of doubles: {_in_brief(value)}")
     return shown
 
@@ -281,7 +281,7 @@ def _in_brief(value: Any) -> str:
 def _as_double(name: str, value: Any) -> complex:
     try:
         number = complex(value)
-    except OverflowError:  # of integers and fractions; mpmath's numbers become infinite
+    except OverflowError:  # raised by integers and fractions; mpmath numbers become infinite
         number = complex("inf")
     if not (math.isfinite(number.real) and math.isfinite(number.imag)):
         raise LatticeError(f"{name} is beyond the range of doubles: {_in_brief(value)}")

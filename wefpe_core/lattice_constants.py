@@ -42,16 +42,12 @@ class LatticeConstants(NamedTuple):
 
     period1: ExtendedComplex
     period3: ExtendedComplex
-    matrix: IntegerMatrix
     tau: ExtendedComplex
     nome: ExtendedComplex
-    e2: ExtendedComplex  # the Eisenstein series, not a root
-    reduced_roots: Roots
-    roots: Roots  # of the basis given
     g2: ExtendedComplex
     g3: ExtendedComplex
-    reduced_eta1: ExtendedComplex
-    reduced_eta3: ExtendedComplex
+    reduced_eta3: ExtendedComplex  # zeta(period3/2)
+    roots: Roots  # these and the quasi-periods below belong to the basis given
     eta1: ExtendedComplex
     eta3: ExtendedComplex
 
@@ -59,7 +55,7 @@ class LatticeConstants(NamedTuple):
 @lru_cache(maxsize=512)
 @extended_precision
 def lattice_constants(lattice: Lattice) -> LatticeConstants:
-    """Evaluate everything that depends on `lattice` alone."""
+    """Evaluate what depends on `lattice` alone."""
     reduced, matrix = lattice.reduced()
     omega1, omega3 = (ExtendedComplex.of(w) for w in reduced.exact)
     period1, period3 = omega1 * 2, omega3 * 2
@@ -78,16 +74,12 @@ def lattice_constants(lattice: Lattice) -> LatticeConstants:
     return LatticeConstants(
         period1=period1,
         period3=period3,
-        matrix=matrix,
         tau=tau,
         nome=nome,
-        e2=e2,
-        reduced_roots=roots,
-        roots=permuted_roots(roots, matrix),
         g2=g2,
         g3=g3,
-        reduced_eta1=eta1,
         reduced_eta3=eta3,
+        roots=permuted_roots(roots, matrix),
         eta1=eta1 * s - eta3 * q,
         eta3=eta3 * p - eta1 * r,
     )

@@ -83,7 +83,7 @@ def roots_of(thetas: tuple[Any, Any, Any], scale: Any) -> Roots:
 
 
 def invariants_of(thetas: tuple[Any, Any, Any], scale: Any) -> tuple[Any, Any]:
-    r"""Invariants :math:`g_2, g_3` from the same (DLMF 23.3.6, 23.3.7)."""
+    r"""Invariants :math:`g_2, g_3` from the same fourth powers (DLMF 23.3.6, 23.3.7)."""
     a, b, c = thetas
     e1, e2, e3 = roots_of(thetas, scale)
     return 2 * scale * (scale / 3) * (a * a + b * b + c * c), 4 * e1 * e2 * e3

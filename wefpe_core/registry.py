@@ -11,7 +11,7 @@ import importlib
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from wefpe_core.backend import AbstractBackend
 from wefpe_core.errors import (
@@ -19,37 +19,106 @@ from wefpe_core.errors import (
     InputError,
     UnknownBackendError,
     did_you_mean,
+    missing_dependency,
 )
+
+if TYPE_CHECKING:  # never imported: an editor reads from here what the values of a backend are
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 ENTRY_POINT_GROUP = "wefpe.backends"
 
 
-class _Builtin(NamedTuple):
-    module: str
-    class_name: str
-    library: str  # looked for, never imported here
-    extra: str | None  # what to install; None if it comes with the project
+class BackendDescription(NamedTuple):
+    """What can be said of a backend without importing it."""
+
+    name: str
+    purpose: str
+    location: str  # of its class, as ``module:class``
+    package: str | None  # the distribution that it stands on or comes with
+    library: str | None  # the module of that distribution, which is looked for and not imported
+    extra: str | None  # what installs the distribution; None if it comes with the project
 
 
 _BUILTIN = {
-    "mpmath": _Builtin("backends.mpmath_backend", "MpmathBackend", "mpmath", None),
-    "numpy": _Builtin("backends.numpy_backend", "NumpyBackend", "numpy", None),
-    "torch": _Builtin("backends.torch_backend", "TorchBackend", "torch", "torch"),
-    "flint": _Builtin("backends.flint_backend", "FlintBackend", "flint", "flint"),
+    row.name: row
+    for row in (
+        BackendDescription(
+            name="numpy",
+            purpose="arrays, complex64 and complex128",
+            location="backends.numpy_backend:NumpyBackend",
+            package="numpy",
+            library="numpy",
+            extra=None,
+        ),
+        BackendDescription(
+            name="mpmath",
+            purpose="ground truth: any number of digits, each value computed at two precisions",
+            location="backends.mpmath_backend:MpmathBackend",
+            package="mpmath",
+            library="mpmath",
+            extra=None,
+        ),
+        BackendDescription(
+            name="torch",
+            purpose="tensors on CPU and GPU, derivatives of any order, compilation",
+            location="backends.torch_backend:TorchBackend",
+            package="torch",
+            library="torch",
+            extra="torch",
+        ),
+        BackendDescription(
+            name="flint",
+            purpose="certified balls: values with a proven radius",
+            location="backends.flint_backend:FlintBackend",
+            package="python-flint",
+            library="flint",
+            extra="flint",
+        ),
+    )
 }
+
+# The backends whose values convert to tensors without loss of meaning: flint's balls do not.
+NumericBackendName = Literal["torch", "numpy", "mpmath"]
 
 
 def _third_party() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    return {point.name: point for point in points if point.name not in _BUILTIN}
+
+
+def backend_descriptions() -> tuple[BackendDescription, ...]:
+    """Every backend of the project, installed or not, then those added by entry points."""
+    added = (
+        BackendDescription(
+            name=name,
+            purpose="from an entry point",
+            location=point.value,
+            package=point.dist.name if point.dist else None,
+            library=None,
+            extra=None,
+        )
+        for name, point in _third_party().items()
+    )
+    return (*_BUILTIN.values(), *added)
 
 
 def available_backends() -> tuple[str, ...]:
     """Names `get_backend` can serve on this machine, without importing any of them."""
-    installed = [name for name, builtin in _BUILTIN.items() if find_spec(builtin.library)]
-    return (*installed, *(name for name in _third_party() if name not in _BUILTIN))
+    return tuple(row.name for row in backend_descriptions() if _is_installed(row))
 
 
-def get_backend(name: str, **options: Any) -> AbstractBackend:
+def _is_installed(row: BackendDescription) -> bool:
+    return row.library is None or find_spec(row.library) is not None
+
+
+@overload
+def get_backend(name: Literal["numpy"], **options: Any) -> AbstractBackend[NDArray[Any]]: ...
+@overload
+def get_backend(name: Literal["torch"], **options: Any) -> AbstractBackend[Tensor]: ...
+@overload
+def get_backend(name: str, **options: Any) -> AbstractBackend[Any]: ...
+def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
     """Return the backend called `name`, built with `options` (the same object each time).
 
     Parameters
@@ -63,30 +132,33 @@ def get_backend(name: str, **options: Any) -> AbstractBackend:
     UnknownBackendError
         No backend has that name; the message lists those that exist.
     BackendUnavailableError
-        Its library is not installed; the message names the extra that brings it.
+        Its library is not installed; the message names the extra that installs it.
     InputError
-        The backend does not take one of `options`, or it cannot be told from others (a list).
+        The backend does not take one of `options`, or an option cannot be hashed (a list).
     """
     if not isinstance(name, str):
-        raise InputError(f"a backend is asked for by its name, a string, not {name!r}")
+        raise InputError(f"the name of a backend must be a string, got {name!r}")
     if name not in _BUILTIN and name not in _third_party():
-        missing = [known for known in _BUILTIN if known not in available_backends()]
+        available = available_backends()
+        missing = [known for known in _BUILTIN if known not in available]
         raise UnknownBackendError(
-            f"unknown backend {name!r}; available: {', '.join(available_backends())}"
+            f"unknown backend {name!r}; available: {', '.join(available)}"
             + (f"; not installed: {', '.join(missing)}" if missing else "")
-            + did_you_mean(name, available_backends())
+            + did_you_mean(name, available)
         )
     for key, value in options.items():
         try:
             hash(value)
         except TypeError as error:
-            raise InputError(f"{key}={value!r} is no option of a backend: {error}") from error
-    # With their types: 1 equals True, but is not the same option.
+            raise InputError(
+                f"{key}={value!r} cannot be an option of a backend: {error}"
+            ) from error
+    # The key contains the types: 1 equals True, but it is another option.
     return _build(name, tuple(sorted((key, type(value), value) for key, value in options.items())))
 
 
 @cache
-def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend:
+def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend[Any]:
     backend_class = _load_builtin(name) if name in _BUILTIN else _third_party()[name].load()
     try:
         backend = backend_class(**{key: value for key, _, value in options})
@@ -99,26 +171,24 @@ def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBac
 
 
 def _load_builtin(name: str) -> Any:
-    builtin = _BUILTIN[name]
-    if find_spec(builtin.library) is None:
-        install = f"wefpe[{builtin.extra}]" if builtin.extra else builtin.library
-        raise BackendUnavailableError(
-            f"backend {name!r} needs the library {builtin.library!r}, which is not installed; "
-            f"run: pip install '{install}'"
-        )
+    row = _BUILTIN[name]
+    if not _is_installed(row):
+        message = missing_dependency(f"the backend {name!r}", str(row.package), row.extra)
+        raise BackendUnavailableError(message)
+    module_name, _, class_name = row.location.partition(":")
     try:
-        module = importlib.import_module(builtin.module)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name in ("backends", builtin.module):
+        if error.name in ("backends", module_name):
             raise _shadowed() from error
         raise
-    if not hasattr(module, builtin.class_name):
+    if not hasattr(module, class_name):
         raise _shadowed()
-    return getattr(module, builtin.class_name)
+    return getattr(module, class_name)
 
 
 def _shadowed() -> BackendUnavailableError:
-    """`backends` is a common name; say whose package was found instead of ours."""
+    """The error that says whose package was found instead of ours: `backends` is a common name."""
     spec = find_spec("backends")
     places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or [])]
     where = next((place for place in places if place), "nowhere")

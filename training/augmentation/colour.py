@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from training.augmentation.draws import Draws
-from wefpe_core import BackendUnavailableError
+from wefpe_core.errors import import_optional
 
 
 def changes_colour(options: Any) -> bool:
@@ -77,10 +77,5 @@ def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
 
 def _kornia() -> tuple[Any, Any]:
     """Its colour modules; imported at the first use, which takes a second."""
-    try:
-        from kornia import color, enhance
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "changes of colour need kornia: pip install 'wefpe[training]'"
-        ) from error
-    return color, enhance
+    kornia = import_optional("kornia", purpose="a change of colour", extra="training")
+    return kornia.color, kornia.enhance

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
-from training.commands.running import run_app
+from training.cli import LazyGroup
 from training.study.analysis import (
     Analysis,
     Options,
@@ -24,44 +22,23 @@ from training.study.analysis import (
     load_analysis,
     write_analysis,
 )
-from wefpe_core.errors import did_you_mean
-
-# The commands that are not one analysis: functions of the gallery, and their help.
-_OF_MANY = {
-    "all": ("analyse_all", "All analyses for some encodings, as one page to look at."),
-    "docs": ("analyse_for_docs", "Make the figures and tables of docs/analyses anew."),
-}
 
 
 @cache
 def summaries() -> dict[str, str]:
     """Every command and its help; this imports no analysis, so neither torch nor matplotlib."""
     analyses = {name: analysis_summary(name) for name in analysis_names()}
-    return analyses | {name: summary for name, (_, summary) in _OF_MANY.items()}
+    return analyses | {"all": "All analyses for some encodings, as one page to look at."}
 
 
-class LazyAnalyses(TyperGroup):
-    """The commands of `summaries`, each imported when it is called."""
+class LazyAnalyses(LazyGroup):
+    """The analyses, each imported when it is called."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(summaries())
+    def summaries(self) -> dict[str, str]:
+        return summaries()
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in summaries():
-            return None
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(as_command(cmd_name))
-        return typer.main.get_command(single)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in summaries():
-            end = did_you_mean(args[0], summaries()) or f"; there are {', '.join(summaries())}"
-            ctx.fail(f"unknown analysis {args[0]!r}{end}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(summaries().items()))
+    def load(self, name: str) -> Any:
+        return as_command(name)
 
 
 app = typer.Typer(
@@ -84,8 +61,9 @@ def as_command(name: str) -> Callable[..., None]:
 
     What an analysis gives is written to the folder of the option that it gets here.
     """
-    if name in _OF_MANY:
-        function = getattr(import_module("training.study.gallery"), _OF_MANY[name][0])
+    function: Callable[..., Any]
+    if name == "all":
+        from training.study.gallery import analyse_all as function
     else:
         function = load_analysis(name).analyse
     hints = get_type_hints(function, include_extras=True)
@@ -128,11 +106,3 @@ def as_command(name: str) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_app(app, "analyse", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-
-from training.commands.running import run_command
 
 COMPARISONS = Path("comparisons")
 
@@ -75,11 +72,3 @@ def compare(
     Console().print(summary_table(sweep.write_tables(), sweep.reference))
     Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(compare, "compare", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
-
-from training.commands.running import run_command
 
 
 def evaluate(
@@ -42,11 +39,3 @@ def evaluate(
     found = f"{split} accuracy {scores.accuracy:.2%}, loss {scores.loss:.4f}"
     Console().print(f"{found}, {scores.images:,} images, {seconds:.1f} s", highlight=False)
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(evaluate, "evaluate", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from training.commands.running import run_command
 
 
 def publish(
@@ -24,11 +21,3 @@ def publish(
 
     rows, new = publish(comparison, folder)
     print(f"{rows} rows, {new} of them new, and their configs are in {folder}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(publish, "publish", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from training.commands.running import run_command
 
 
 def results(
@@ -19,11 +16,3 @@ def results(
 
     for path in write_results(folder, folder):
         print(path)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(results, "results", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

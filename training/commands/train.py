@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-
-from training.commands.running import run_command
 
 RUNS = Path("runs")
 
@@ -40,7 +37,7 @@ def train(
     """Train a model, choose its weights without the test set, test once.
 
     The run's folder gets the effective config, checkpoints, a log, curves and a report. The same
-    command runs on one CPU or GPU, and on many: accelerate launch -m training.commands.train ...
+    command runs on one CPU or GPU, and on many: accelerate launch -m training.cli train ...
     """
     from training.config import available_configs, dump_toml, load_config
 
@@ -60,11 +57,3 @@ def train(
     target = folder or RUNS / f"{Path(config).stem}-seed{experiment.seed}"
     run(experiment, target, resume=resume)
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_command(train, "train", arguments)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from wefpe_core.registry import NumericBackendName
+
 UNSET = "unset"  # how a file says None
 
 
@@ -116,7 +118,7 @@ class Model(Section):
 
 class PositionEncoding(Section):
     name: str = "weierstrass"
-    backend: Literal["torch", "numpy", "mpmath"] = "torch"
+    backend: NumericBackendName = "torch"
     options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
         Field(default_factory=dict)
     )
@@ -136,6 +138,7 @@ class Training(Section):
 
 
 class Optimizer(Section):
+    name: Literal["adamw"] = "adamw"
     learning_rate: Positive = 1e-3
     weight_decay: NotNegative = 0.05
     betas: Annotated[tuple[ShareBelowOne, ShareBelowOne], _List] = (0.9, 0.999)

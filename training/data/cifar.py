@@ -14,7 +14,7 @@ from torch import Tensor
 from training.data.restricted_pickle import read_pickle
 from training.data.sources import MemorySource
 from training.errors import DataError, DataNotFoundError
-from wefpe_core import BackendUnavailableError
+from wefpe_core.errors import import_optional
 
 _PIXELS = 3 * 32 * 32
 Labels = Literal["fine", "coarse"]
@@ -226,10 +226,4 @@ def _downloaded(archive: CifarArchive, path: Path | None) -> Path:
 
 
 def _pooch() -> Any:
-    try:
-        import pooch
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "data sets are kept and fetched by pooch: pip install 'wefpe[training]'"
-        ) from error
-    return pooch
+    return import_optional("pooch", purpose="downloading a data set", extra="training")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from training.data.sources import MemorySource, stratified_choice
 from training.randomness import generator
-from wefpe_core import BackendUnavailableError
+from wefpe_core.errors import import_optional
 
 DIGITS_TEST_IMAGES = 360
 _DIGITS_WHITE = 16  # the grey values of scikit-learn's digits are 0 to 16
@@ -71,10 +71,7 @@ def draw_shapes(count: int, seed: int, *words: str | int) -> tuple[Tensor, Tenso
 
 
 def _load_digits() -> Any:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "the digits are part of scikit-learn: pip install 'wefpe[training]'"
-        ) from error
-    return load_digits()
+    datasets = import_optional(
+        "sklearn.datasets", purpose="the data set digits", extra="training", package="scikit-learn"
+    )
+    return datasets.load_digits()

@@ -23,8 +23,9 @@ from training.encodings.grid import (
 from training.encodings.lattice import HalfPeriods, Learned
 from training.errors import EncodingOptionError
 from wefpe_core import AbstractBackend, Lattice, get_backend
+from wefpe_core.registry import NumericBackendName
 
-BackendName = Literal["torch", "numpy", "mpmath"]
+BackendName = NumericBackendName
 BACKEND_MEANING = (
     "who evaluates the elliptic functions; only torch can learn the lattice, so the others need "
     "learnable=false"
@@ -223,7 +224,7 @@ def _fixed_green(
     return torch.from_numpy(np.asarray(value).astype(np.float64))
 
 
-def _backend(name: BackendName) -> AbstractBackend:
+def _backend(name: BackendName) -> AbstractBackend[Any]:
     return get_backend(name, **_OPTIONS.get(name, {}))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from backends.torch_ops import without_autocast
 from training.encodings.grid import Grid, checked_grid
 from training.encodings.options import NoOptions
 from wefpe_core.errors import InputError
@@ -88,12 +89,6 @@ def working_dtype(device: torch.device) -> torch.dtype:
 def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number on the device, written there: a copy from the host would make a GPU wait for it."""
     return torch.full((), value, dtype=dtype, device=device)
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    if not torch.amp.autocast_mode.is_autocast_available(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 Kind = Literal["none", "additive", "rotary", "bias", "combined"]

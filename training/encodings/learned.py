@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backends.torch_ops import without_autocast
 from training.encodings.encoding import (
     AbstractEncoding,
     EncodingSize,
     prefix_rows,
-    without_autocast,
     working_dtype,
 )
 from training.encodings.grid import Grid, checked_grid

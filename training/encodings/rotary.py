@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from backends.torch_ops import without_autocast
 from training.encodings.encoding import (
     AbstractEncoding,
     EncodingSize,
-    without_autocast,
     working_dtype,
 )
 from training.encodings.grid import Grid, patch_centres, patch_indices

@@ -25,7 +25,7 @@ from training.parsing import ImageSize, grid_of_size
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a run left behind. `splits` are its data as it was trained on them."""
+    """A finished run. `splits` are its data as in training; `model` has the selected weights."""
 
     folder: RunFolder
     experiment: Experiment
@@ -35,7 +35,7 @@ class FinishedRun:
     def splits_at(self, image_size: ImageSize | None) -> Splits:
         """The same images at another size, normalised as they were in training.
 
-        Statistics of images made smaller would be others: the model never saw those.
+        Resized images have other means and deviations, which the model has never seen.
         """
         if image_size is None:
             return self.splits
@@ -49,33 +49,35 @@ def config_of_run(path: Path) -> Experiment:
     """The config of the run in a folder, finished or not."""
     folder = RunFolder(path)
     if not folder.config.exists():
-        what = f"there is no {folder.config.name}" if path.is_dir() else "there is no such folder"
-        raise RunError(f"{path} holds no run: {what}")
+        reason = f"there is no {folder.config.name}" if path.is_dir() else "there is no such folder"
+        raise RunError(f"{path} holds no run: {reason}")
     return load_config(folder.config)
 
 
 def config_of_finished_run(path: Path) -> Experiment:
-    """The same, or `RunError` if the run has no weights yet."""
+    """The config of the run in a folder, or `RunError` if the run has no weights yet."""
     experiment = config_of_run(path)
     weights = RunFolder(path).weights
     if not weights.exists():
-        raise RunError(f"{path} is not finished: there is no {weights.name}; --resume it")
+        raise RunError(
+            f"{path} is not finished: there is no {weights.name}; --resume goes on with it"
+        )
     return experiment
 
 
 def check_validation(path: Path, experiment: Experiment) -> None:
-    """`RunError` unless a run held out validation images and left them out of its training."""
+    """Raise `RunError` unless a run held out validation images and never trained on them."""
     if not experiment.data.validation:
         raise RunError(f"{path} held out no validation images (data.validation=0)")
     if experiment.selection.retrain_on_all:
         raise RunError(
             f"{path} was trained on its validation images in the end "
-            "(selection.retrain_on_all=true); the test images are left: --split test"
+            "(selection.retrain_on_all=true); evaluate it with --split test"
         )
 
 
 def open_finished_run(path: Path) -> FinishedRun:
-    """The run in a folder, in eval mode on the CPU."""
+    """The finished run in a folder; its model is in evaluation mode on the CPU."""
     experiment, folder = config_of_finished_run(path), RunFolder(path)
     splits = open_data(experiment.data, experiment.seed)
     model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
@@ -84,9 +86,10 @@ def open_finished_run(path: Path) -> FinishedRun:
 
 
 def load_weights(module: nn.Module, path: Path, within: str = "") -> None:
-    """All weights of a model, or of what is named `within` it, from the file of a run.
+    """Load the weights of a model from the file of a run.
 
-    `RunError` names the file if it cannot be read or does not fit.
+    `within` is the prefix of the names in the file that belong to `module`, for a module that is a
+    part of the model. `RunError` names a file that cannot be read or does not fit.
     """
     try:
         tensors, _ = read_weights(path)
@@ -95,12 +98,12 @@ def load_weights(module: nn.Module, path: Path, within: str = "") -> None:
     try:
         own = {key.removeprefix(within): t for key, t in tensors.items() if key.startswith(within)}
         module.load_state_dict(own)
-    except RuntimeError as error:  # torch lists every key, on a line each
+    except RuntimeError as error:  # torch lists every key on a line of its own
         reasons = shorten(" ".join(str(error).split()), 300, placeholder=" ...")
         raise RunError(f"{path} does not fit the config of its run: {reasons}") from error
 
 
-# The weights of a finished run, loaded again and evaluated.
+# --- Evaluating again ----------------------------------------------------------------------
 
 Split = Literal["validation", "test"]
 
@@ -108,7 +111,7 @@ Split = Literal["validation", "test"]
 def evaluate_run(
     path: Path, split: Split, *, image_size: ImageSize | None = None, batch_size: int = 256
 ) -> Scores:
-    """Scores of a finished run on a split, appended to its ``evaluations.jsonl``."""
+    """Evaluate the finished run in a folder and append the scores to its ``evaluations.jsonl``."""
     return evaluate_opened(
         open_finished_run(path), split, image_size=image_size, batch_size=batch_size
     )
@@ -122,16 +125,16 @@ def evaluate_opened(
     resampling: Resampling | None = None,
     batch_size: int = 256,
 ) -> Scores:
-    """The same of a run that is open already.
+    """Evaluate a run that is open already, and append the scores to its ``evaluations.jsonl``.
 
     Parameters
     ----------
     run : FinishedRun
     split : {"validation", "test"}
     image_size : int or (int, int), optional
-        A square, or (height, width); that of the run if not given.
+        The side of a square, or (height, width); the size of the run if not given.
     resampling : str, optional
-        How a learned table is brought to that size, if not as the config of the run says.
+        How a learned table is resampled to that size; as in the config of the run if not given.
     batch_size : int
     """
     if image_size is not None:
@@ -143,7 +146,7 @@ def evaluate_opened(
         check_validation(run.folder.path, run.experiment)
         assert splits.validation is not None
         source = splits.validation
-    accelerator = build_accelerator(_able(run.experiment))
+    accelerator = build_accelerator(_evaluable_here(run.experiment))
     model = run.model.to(accelerator.device)
     usual = resampling_of(model.encoding)
     if resampling is not None:
@@ -160,8 +163,8 @@ def evaluate_opened(
     return scores
 
 
-def _able(experiment: Experiment) -> Experiment:
-    """The experiment as this machine can evaluate it: half precision needs a GPU."""
+def _evaluable_here(experiment: Experiment) -> Experiment:
+    """The experiment, in full precision where half precision needs a GPU that is not there."""
     if experiment.training.precision == "fp16" and not torch.cuda.is_available():
         return change_config(experiment, ["training.precision=no"])
     return experiment

@@ -1,4 +1,7 @@
-"""What a run writes down while it goes: lines of JSON, TensorBoard, and a display for people."""
+"""What a run logs while it trains: lines of JSON, TensorBoard, and a display on the terminal.
+
+The trainer tells its listeners what happens. Each listener does one thing with it.
+"""
 
 from __future__ import annotations
 
@@ -23,39 +26,36 @@ Row = Mapping[str, Any]
 
 
 class Listener:
-    """Is told what happens in a run, and does nothing about it unless a subclass does."""
+    """Is told what happens in a training. A subclass overrides the events it needs."""
 
     def started(self, total_steps: int, step: int) -> None:
-        pass
+        """Training begins after `step`, which is above 0 for a run that is resumed."""
 
     def stepped(self, step: int) -> None:
-        pass
+        """A step is done."""
 
     def logged(self, row: Row) -> None:
-        pass
+        """There are new numbers: a row of kind "step" or "epoch"."""
 
     def said(self, text: str) -> None:
-        pass
+        """There is a message for the user."""
 
     def finished(self) -> None:
-        pass
+        """Training has ended, or was stopped by an error."""
 
 
 class JsonLines(Listener):
-    """``log.jsonl``: every row, appended."""
+    """Appends every row to ``log.jsonl``."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.log
-
-    def started(self, total_steps: int, step: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def logged(self, row: Row) -> None:
         append_line(self._path, row)
 
 
 class TensorBoard(Listener):
-    """The numbers of every row as curves; what a resumed run repeats is purged from them."""
+    """Writes the numbers of every row for TensorBoard, without the steps a resumed run repeats."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class TensorBoard(Listener):
 
 
 def flat_numbers(row: Row, prefix: str = "") -> list[tuple[str, float]]:
-    """The numbers of a nested row with their paths."""
+    """The numbers of a nested row, with names such as ``validation/loss``."""
     found: list[tuple[str, float]] = []
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -88,7 +88,7 @@ def flat_numbers(row: Row, prefix: str = "") -> list[tuple[str, float]]:
 
 
 class Display(Listener):
-    """A progress bar on a terminal, and a line for each epoch everywhere."""
+    """Shows a progress bar on a terminal, and prints a line for each epoch anywhere."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console = console
@@ -128,14 +128,14 @@ class Display(Listener):
             self._console.print(epoch_line(row), highlight=False, soft_wrap=True)
 
     def said(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.out(text, highlight=False)
 
     def finished(self) -> None:
         self._progress.stop()
 
 
 def epoch_line(row: Row) -> str:
-    """One epoch for people."""
+    """The line that is printed for an epoch."""
     text = (
         f"epoch {row['epoch']:>4}  training loss {row['loss']:.3f}, accuracy {row['accuracy']:.1%}"
     )
@@ -145,13 +145,14 @@ def epoch_line(row: Row) -> str:
     return f"{text}  {row['seconds']:.1f} s"
 
 
-# The few numbers that tell where a learned encoding has gone: its lattices and its scalars.
+# --- The state of the encoding -------------------------------------------------------------
 
 
 def encoding_state(model: nn.Module) -> dict[str, float]:
-    """Half-periods, tau and the scalar parameters of the encoding of a model, by name.
+    """The half-periods, tau and the scalar parameters of the encoding of a model, by name.
 
-    Of several lattices the first has plain names, the others the name of their module before.
+    These few numbers show what a learned encoding has become. If there are several lattices, the
+    names of the first have no prefix; those of the others begin with the name of their module.
     """
     encoding: Any = getattr(model, "encoding", None)
     if encoding is None:
@@ -161,7 +162,7 @@ def encoding_state(model: nn.Module) -> dict[str, float]:
         for name, parameter in encoding.named_parameters()
         if parameter.numel() == 1
     }
-    if not state:  # nothing is learned that could be told
+    if not state:  # no scalar is learned
         return {}
     owners = lattice_owners(encoding)
     for name, prefix in key_prefixes(owners).items():

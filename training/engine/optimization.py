@@ -1,11 +1,14 @@
-"""AdamW with a group for each part of the model and each kind of parameter."""
+"""The optimiser with its groups of parameters, the learning rate, and the average of the weights.
+
+A new optimiser needs its name in `training.config.schema.Optimizer` and a line in `_FACTORIES`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,28 +16,19 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from training.config.schema import Optimizer, Schedule
 
-Part = Literal["backbone", "encoding", "head"]
+# --- Groups of parameters ------------------------------------------------------------------
+
+RateTier = Literal["backbone", "encoding", "head"]  # each has a factor of the learning rate
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
     """Parameters that share a learning rate and a weight decay."""
 
-    part: Part
+    tier: RateTier
     decays: bool
     names: tuple[str, ...]
     parameters: tuple[Tensor, ...]
-
-    @property
-    def title(self) -> str:
-        return f"{self.part}, {'decays' if self.decays else 'does not decay'}"
-
-
-def part_of(name: str) -> Part:
-    """Which learning rate a parameter follows: that of its model, of position, or of the head."""
-    if name.startswith("encoding."):
-        return "encoding"
-    return "head" if name.startswith("head.") else "backbone"
 
 
 def parameter_groups(
@@ -42,46 +36,62 @@ def parameter_groups(
 ) -> list[ParameterGroup]:
     """The learned parameters of a model, each in exactly one group.
 
-    With ``decay="matrices"`` weight decay acts on the weights of linear maps and convolutions
-    alone; norms, biases, scalars, tokens and what the encoding itself exempts keep their size.
+    With ``decay="matrices"`` weight decay acts only on the weights of linear maps and convolutions.
+    Norms, biases, scalars, tokens and what the encoding itself exempts do not decay.
     """
     exempt: set[str] = set()
     encoding = getattr(model, "encoding", None)
     if encoding is not None:
         exempt = {f"encoding.{name}" for name in encoding.no_weight_decay()}
-    members: dict[tuple[Part, bool], list[tuple[str, Tensor]]] = {}
+    members: dict[tuple[RateTier, bool], list[tuple[str, Tensor]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            # Tokens and per-channel scales are tensors of higher rank too, but no weights.
+            # Tokens and scales for each channel have two dimensions or more, but are no weights.
             is_matrix = parameter.ndim >= 2 and name.endswith("weight")
             decays = decay == "all" or (is_matrix and name not in exempt)
-            members.setdefault((part_of(name), decays), []).append((name, parameter))
+            members.setdefault((_tier_of(name), decays), []).append((name, parameter))
     return [
-        ParameterGroup(part, decays, *zip(*pairs, strict=True))
-        for (part, decays), pairs in sorted(members.items())
+        ParameterGroup(tier, decays, *zip(*pairs, strict=True))
+        for (tier, decays), pairs in sorted(members.items())
     ]
 
 
-def build_optimizer(groups: Iterable[ParameterGroup], options: Optimizer) -> torch.optim.AdamW:
-    """AdamW over the groups; `set_rate` gives them their learning rates at every step."""
-    rates = {
+def _tier_of(name: str) -> RateTier:
+    if name.startswith("encoding."):
+        return "encoding"
+    return "head" if name.startswith("head.") else "backbone"
+
+
+# --- The optimiser -------------------------------------------------------------------------
+
+
+def build_optimizer(groups: Iterable[ParameterGroup], options: Optimizer) -> torch.optim.Optimizer:
+    """The optimiser of a config; `set_rate` sets the learning rates of the groups at every step."""
+    factors = {
         "backbone": options.backbone_rate,
         "encoding": options.encoding_rate,
         "head": options.head_rate,
     }
-    return torch.optim.AdamW(
+    return _FACTORIES[options.name](
         [
             {
                 "params": list(group.parameters),
                 "weight_decay": options.weight_decay if group.decays else 0.0,
-                "full_rate": options.learning_rate * rates[group.part],
+                "full_rate": options.learning_rate * factors[group.tier],
             }
             for group in groups
         ],
-        lr=options.learning_rate,
-        betas=options.betas,
-        fused=True,
+        options,
     )
+
+
+def _adamw(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=options.learning_rate, betas=options.betas, fused=True)
+
+
+_FACTORIES: dict[str, Callable[[list[dict[str, Any]], Optimizer], torch.optim.Optimizer]] = {
+    "adamw": _adamw
+}
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
@@ -90,16 +100,17 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["full_rate"] * factor
 
 
-# The learning rate as a function of the step: no state, nothing to save, nothing to restore.
+# --- The schedule --------------------------------------------------------------------------
 
 
 def rate_factor(options: Schedule, epochs: int, epoch: float) -> float:
     """The factor of the learning rate `epoch` epochs after the start (a step is a fraction).
 
-    It grows linearly from 0 during the warm-up, then falls along a cosine to `final_rate`; with
-    `restart_epochs` the cosine begins anew after so many, each time `restart_factor` lower.
-    ``per="epoch"`` holds it constant within an epoch, as some published scripts do; their first
-    epoch then runs at rate 0.
+    The factor is a function of the time alone: there is no state to save and restore. It grows
+    linearly from 0 during the warm-up, then falls along a cosine to `final_rate`. With
+    `restart_epochs` the cosine starts again after that many epochs, each time lower by
+    `restart_factor`. ``per="epoch"`` holds the factor constant within an epoch, as some published
+    scripts do; with a warm-up the first epoch then has rate 0.
     """
     if options.per == "epoch":
         epoch = math.floor(epoch)
@@ -116,13 +127,13 @@ def rate_factor(options: Schedule, epochs: int, epoch: float) -> float:
     return height * (options.final_rate + (1.0 - options.final_rate) * falling)
 
 
-# The exponential moving average of the weights.
+# --- The moving average --------------------------------------------------------------------
 
 
 def moving_average(model: nn.Module, decay: float) -> AveragedModel | None:
-    """A copy of the model that follows it, or None for a decay of 0.
+    """An exponential moving average of the weights of a model, or None for a decay of 0.
 
-    Buffers are averaged as well, which matters where batch normalisation keeps its statistics.
+    Buffers are averaged too, which matters where batch normalisation keeps its statistics.
     """
     if decay == 0.0:
         return None

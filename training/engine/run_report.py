@@ -1,4 +1,7 @@
-"""A page about a finished run, for people."""
+"""What is drawn and written about a run: its curves, as a picture, and a page in Markdown.
+
+The analyses of several runs use the same curves.
+"""
 
 from __future__ import annotations
 
@@ -9,79 +12,81 @@ from typing import Any, Literal, NamedTuple
 from training.config import Experiment
 from training.engine.run_folder import SEARCH, RunFolder, training_rows, write_whole
 from training.figure_style import BLUE, GREEN, ORANGE, figure_settings, new_figure
+from wefpe_core.reporting import markdown_table
+
+# --- The page ------------------------------------------------------------------------------
 
 _SELECTION = {
     "validation": "The weights are those that did best on images held out of training.",
     "last": "The weights are those of the last epoch.",
 }
-_PARTS = (
-    "The number of epochs was searched on images held out of training; the weights are those of "
-    "the final training, on all images, after so many."
+_TWO_PHASES = (
+    "The number of epochs was searched on images held out of training. The weights are those of "
+    "the final training on all images, after that number of epochs."
 )
 _TEST = "The test set was opened once, after everything else."
 
 
 def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str, Any]) -> None:
-    """Write ``report.md``: result, circumstances, curves and epochs, where everything lies."""
-    accuracy = result["validation_accuracy"]
-    found = "not used" if accuracy is None else f"{accuracy:.2%}, epoch {result['selected_epoch']}"
-    where = result["circumstances"]
+    """Write ``report.md``: the result, how it was made, curves, epochs, and where the files are."""
     trainings = folder.trainings()
+    accuracy, memory = result["validation_accuracy"], result["peak_memory_mb"]
+    validation = "not used"
     if SEARCH in trainings:
-        found = f"in the search only, which found {result['epochs']} epochs"
+        validation = f"in the search only, which found {result['epochs']} epochs"
+    elif accuracy is not None:
+        validation = f"{accuracy:.2%}, epoch {result['selected_epoch']}"
     options = experiment.position_encoding.options
-    lines = [
-        f"# {experiment.model.name}, {experiment.position_encoding.name}, {experiment.data.name}",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| test accuracy | {result['test_accuracy']:.2%} of {result['test_images']:,} images |",
-        f"| validation accuracy | {found} |",
-        f"| learned parameters | {result['parameters']:,} |",
-        f"| training | {result['epochs']} epochs, {result['training_seconds']:.1f} s |",
-        f"| peak memory | {result['peak_memory_mb']:,.0f} MB |",
-        f"| seed | {result['seed']} |",
-        f"| encoding options | {', '.join(f'{k}={v}' for k, v in options.items()) or 'defaults'} |",
-        f"| device | {where['device']} |",
-        f"| processes, threads | {where['processes']}, {where['threads']} |",
-        "",
-        f"{_PARTS if SEARCH in trainings else _SELECTION[experiment.selection.by]} {_TEST}",
-        "",
-    ]
-    for name, part in trainings.items():
-        lines += [f"## {name}", ""] if name else []
-        lines += _training(part, folder)
-    loaded = [part.pretrained for part in trainings.values() if part.pretrained.exists()]
+    where = result["circumstances"]
+    facts = {
+        "test accuracy": f"{result['test_accuracy']:.2%} of {result['test_images']:,} images",
+        "validation accuracy": validation,
+        "learned parameters": f"{result['parameters']:,}",
+        "training": f"{result['epochs']} epochs, {result['training_seconds']:.1f} s",
+        "peak memory": "not known" if memory is None else f"{memory:,.0f} MB",
+        "seed": str(result["seed"]),
+        "encoding options": ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults",
+        "device": where["device"],
+        "processes, threads": f"{where['processes']}, {where['threads']}",
+    }
+    title = f"{experiment.model.name}, {experiment.position_encoding.name}, {experiment.data.name}"
+    selection = _TWO_PHASES if SEARCH in trainings else _SELECTION[experiment.selection.by]
+    paragraphs = [f"# {title}", markdown_table(["", ""], facts.items()), f"{selection} {_TEST}"]
+    for name, training in trainings.items():
+        paragraphs += [f"## {name}"] if name else []
+        if training.curves.exists():
+            paragraphs.append(f"![curves]({_link(training.curves, folder)})")
+        paragraphs.append(_epoch_table(training))
+    loaded = [each.pretrained for each in trainings.values() if each.pretrained.exists()]
     if loaded:
         text = loaded[-1].read_text(encoding="utf-8").rstrip()
-        lines += ["## Pre-trained weights", "", "```", text, "```", ""]
-    logs = ", ".join(f"`{_inside(part.log, folder)}`" for part in trainings.values())
-    lines += [f"Effective config: `{folder.config.name}`; every step: {logs}.", ""]
-    write_whole(folder.report, "\n".join(lines))
+        paragraphs += ["## Pre-trained weights", f"```\n{text}\n```"]
+    logs = ", ".join(f"`{_link(each.log, folder)}`" for each in trainings.values())
+    paragraphs.append(f"Effective config: `{folder.config.name}`; every step: {logs}.")
+    write_whole(folder.report, "\n\n".join(each.rstrip() for each in paragraphs) + "\n")
 
 
-def _training(part: RunFolder, folder: RunFolder) -> list[str]:
-    """The curves and the epochs of one training."""
-    lines = [f"![curves]({_inside(part.curves, folder)})", ""] if part.curves.exists() else []
-    lines += [
-        "| epoch | training loss | training accuracy | validation accuracy |",
-        "|---|---|---|---|",
+def _epoch_table(training: RunFolder) -> str:
+    headings = ("epoch", "training loss", "training accuracy", "validation accuracy")
+    rows = [
+        (
+            str(row["epoch"]),
+            f"{row['loss']:.4f}",
+            f"{row['accuracy']:.2%}",
+            f"{row['validation']['accuracy']:.2%}" if "validation" in row else "",
+        )
+        for row in training_rows(training.log)
+        if row["kind"] == "epoch"
     ]
-    for row in training_rows(part.log):
-        if row["kind"] == "epoch":
-            shown = f"{row['validation']['accuracy']:.2%}" if "validation" in row else ""
-            lines.append(
-                f"| {row['epoch']} | {row['loss']:.4f} | {row['accuracy']:.2%} | {shown} |"
-            )
-    return [*lines, ""]
+    return markdown_table(headings, rows)
 
 
-def _inside(path: Path, folder: RunFolder) -> str:
-    """A path as links in the report have it."""
+def _link(path: Path, folder: RunFolder) -> str:
+    """A path as links in the page have it: relative to the folder of the run."""
     return path.relative_to(folder.path).as_posix()
 
 
-# The quantities a log holds, as curves over the epochs, and how a curve is drawn.
+# --- Curves of a log -----------------------------------------------------------------------
 
 Row = Mapping[str, Any]
 Quantity = Literal[
@@ -99,13 +104,13 @@ Quantity = Literal[
 
 
 class Curve(NamedTuple):
-    """Values over epochs; within an epoch those are fractions."""
+    """Values over epochs; a step is a fraction of an epoch."""
 
     epochs: tuple[float, ...]
     values: tuple[float, ...]
 
 
-# Which rows hold a quantity, and how it is read from them; shares as per cent.
+# The kind of rows that hold a quantity, and how to read it from a row; shares in per cent.
 _READ: dict[Quantity, tuple[str, Callable[[Row], float]]] = {
     "step_loss": ("step", lambda row: row["loss"]),
     "loss": ("epoch", lambda row: row["loss"]),
@@ -121,28 +126,28 @@ _READ: dict[Quantity, tuple[str, Callable[[Row], float]]] = {
 
 
 def read_curve(rows: Sequence[Row], quantity: Quantity) -> Curve:
-    """A quantity over the epochs, from the rows that have it; perhaps no points at all."""
+    """A quantity over the epochs, from the rows that have it; the curve may be empty."""
     kind, read = _READ[quantity]
     found = []
     for row in rows:
         if row["kind"] == kind:
             try:
                 found.append((float(row["epoch"]), float(read(row))))
-            except KeyError:  # no validation images, no lattice
+            except KeyError:  # a run without validation images, an encoding without a lattice
                 continue
     epochs, values = zip(*found, strict=True) if found else ((), ())
     return Curve(epochs, values)
 
 
 def kept_epoch(rows: Sequence[Row]) -> int | None:
-    """Number of the epoch whose weights are kept: the last called best, or the last of all."""
+    """The epoch whose weights are kept: the last one marked as best, else the last one."""
     epochs = [row for row in rows if row["kind"] == "epoch"]
     best = [row["epoch"] for row in epochs if row.get("is_best")]
     return max(best) if best else (epochs[-1]["epoch"] if epochs else None)
 
 
 class Band(NamedTuple):
-    """Mean, least and largest value of several curves, where all of them have a point."""
+    """The mean, least and largest value of several curves, at the epochs they all have."""
 
     epochs: tuple[float, ...]
     mean: tuple[float, ...]
@@ -151,7 +156,7 @@ class Band(NamedTuple):
 
 
 def band_of(curves: Sequence[Curve]) -> Band:
-    """The mean and the range of some curves, over the epochs all of them have."""
+    """The mean and the range of some curves; curves without points are left out."""
     known = [dict(zip(curve.epochs, curve.values, strict=True)) for curve in curves if curve.epochs]
     if not known:
         return Band((), (), (), ())
@@ -166,9 +171,10 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 
 def draw_band(panel: Any, curves: Sequence[Curve], **style: Any) -> None:
-    """The mean as a line and the range as a shade behind it; nothing if there are no points.
+    """Draw the mean as a line and the range as a shade behind it.
 
-    A line of one point would not be seen: it is a mark with a bar.
+    A line of one point would be invisible, so a single point is a mark with a bar. Without any
+    points nothing is drawn.
     """
     band = band_of(curves)
     if not band.epochs:
@@ -183,27 +189,27 @@ def draw_band(panel: Any, curves: Sequence[Curve], **style: Any) -> None:
         panel.fill_between(band.epochs, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
 
 
-# The curves of a run, drawn from its log.
+# --- The picture of a run ------------------------------------------------------------------
 
 
 def draw_curves(folder: RunFolder) -> list[Path]:
-    """Draw loss, accuracy, learning rate and, where it is learned, the lattice.
+    """Draw loss, accuracy, learning rate and, where it is learned, the lattice of each training.
 
-    The search and the final training of a run in two parts stand in their own folders, and each
-    gets a picture. Returns the pictures; a training without a finished epoch has none.
+    A run with two phases gets a picture in the folder of each phase. Returns the pictures; a
+    training without a finished epoch has none.
     """
     pictures = []
-    for part in folder.trainings().values():
-        rows = training_rows(part.log)
+    for training in folder.trainings().values():
+        rows = training_rows(training.log)
         if any(row["kind"] == "epoch" for row in rows):
             with figure_settings():
-                figure_of_training(rows).savefig(part.curves, dpi=130)
-            pictures.append(part.curves)
+                figure_of_training(rows).savefig(training.curves, dpi=130)
+            pictures.append(training.curves)
     return pictures
 
 
 def figure_of_training(rows: Sequence[Row]) -> Any:
-    """The figure of one training."""
+    """The figure of one training, from the rows of its log."""
     has_lattice = bool(read_curve(rows, "tau_imag").epochs)
     count = 4 if has_lattice else 3
     figure = new_figure(3.4 * count, 2.8)
@@ -243,6 +249,13 @@ def _draw_accuracy(panel: Any, rows: Sequence[Row]) -> None:
     panel.legend()
 
 
+_LATTICE: tuple[tuple[Quantity, str, str], ...] = (
+    ("tau_imag", "Im τ", "-"),
+    ("omega1", "ω1", "--"),
+    ("omega3_real", "Re ω3", ":"),
+)
+
+
 def _draw_lattice(panel: Any, rows: Sequence[Row]) -> None:
     for quantity, label, line in _LATTICE:
         curve = read_curve(rows, quantity)
@@ -250,10 +263,3 @@ def _draw_lattice(panel: Any, rows: Sequence[Row]) -> None:
             draw_band(panel, [curve], color=GREEN, linestyle=line, label=label)
     panel.set(title="learned lattice")
     panel.legend()
-
-
-_LATTICE: tuple[tuple[Quantity, str, str], ...] = (
-    ("tau_imag", "Im τ", "-"),
-    ("omega1", "ω1", "--"),
-    ("omega3_real", "Re ω3", ":"),
-)

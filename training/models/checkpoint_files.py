@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wefpe_core import BackendUnavailableError, WefpeError
+from wefpe_core import WefpeError
+from wefpe_core.errors import import_optional
 
 # Names and layouts of Google's .npz vision transformers, translated to timm's.
 #
@@ -161,15 +162,12 @@ def hub_checkpoint(
 
     `repository` may name the revision after an @, as timm writes it.
     """
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "loading from the hub needs huggingface_hub: pip install 'wefpe[hub]'"
-        ) from error
+    hub = import_optional(
+        "huggingface_hub", purpose="loading from the hub", extra="hub", package="huggingface-hub"
+    )
     repository, _, pinned = repository.partition("@")
     try:
-        return Path(hf_hub_download(repository, filename, revision=revision or pinned or None))
+        return Path(hub.hf_hub_download(repository, filename, revision=revision or pinned or None))
     except Exception as error:  # offline, unknown repository, no access: many kinds
         raise CheckpointError(
             f"{filename} of {repository} cannot be fetched from the hub: "
@@ -178,16 +176,11 @@ def hub_checkpoint(
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    safetensors = import_optional("safetensors", purpose=str(path), extra="training")
+    reader = import_optional("safetensors.torch", purpose=str(path), extra="training")
     try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"{path} needs safetensors: pip install 'wefpe[training]'"
-        ) from error
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+        return reader.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not a readable .safetensors file: {error}") from error
 
 

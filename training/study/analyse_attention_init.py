@@ -16,7 +16,6 @@ import typer
 
 from training.encodings import available_encodings
 from training.figure_style import BLUE, PLAIN_MAP, figure_settings, new_figure
-from training.markdown import markdown_table
 from training.study.analysis import (
     DASH,
     Analysis,
@@ -35,6 +34,7 @@ from training.study.initial_attention import (
     locality,
     measure,
 )
+from wefpe_core.reporting import markdown_table
 
 # --- Tables --------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from training.markdown import markdown_table
 from training.study.analysis import (
     DASH,
     Analysis,
@@ -40,6 +39,7 @@ from training.study.encoding_choice import (
 )
 from training.study.pair_statistics import patch_pairs
 from wefpe_core.errors import InputError, did_you_mean
+from wefpe_core.reporting import markdown_table
 
 # --- Table ---------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ def decay_markdown(rows: Sequence[DecayRow]) -> str:
         f"Mean ± deviation over {seeds} seeds. 95 %: of the raw Pearson coefficients of resampled "
         f"patches. (null): makes no claim to decay. {DASH}: not defined."
     )
-    return "\n\n".join([*parts, legend]) + "\n"
+    return "\n".join([*parts, legend]) + "\n"
 
 
 def _cells(row: DecayRow) -> list[str]:

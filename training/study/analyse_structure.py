@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, figure_settings, new_figure
-from training.markdown import markdown_table
 from training.study import structure_measures as measures
 from training.study.analysis import (
     DASH,
@@ -34,6 +33,7 @@ from training.study.encoding_choice import (
 )
 from training.study.pair_statistics import explained_by_distance, patch_pairs
 from training.study.structure_measures import Array, Components
+from wefpe_core.reporting import markdown_table
 
 # The table compares every other encoding with these; "none" has no structure to show.
 CONTROLS = tuple(label for label in NULLS if label != "none")
@@ -132,7 +132,7 @@ def structure_markdown(found: Sequence[Structure], grid: Grid) -> str:
         f"By chance {by_chance:.3f} of the neighbours are kept and half of the "
         f"cells unfolded. {DASH}: not defined."
     )
-    return f"{markdown_table(['encoding', *_COLUMNS.values()], rows)}\n\n{legend}\n"
+    return f"{markdown_table(['encoding', *_COLUMNS.values()], rows)}\n{legend}\n"
 
 
 def _text(value: float) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.console import Console
 
-from training.config import Experiment, change_config, config_hash, dump_toml
+from training.config import Experiment, change_config, dump_toml
 from training.config.encoding_rules import build_position_encoding
 from training.encodings.registry import read_encoding
-from training.engine.run_folder import RunFolder, write_whole
+from training.engine.run_folder import RunFolder, same_config, write_whole
 from training.errors import RunError
 from training.study.statistics import (
     RUNS,
@@ -147,7 +147,7 @@ class Sweep:
 
     def _check_folder(self, planned: PlannedRun) -> None:
         done = planned.folder.read_result()
-        if done is not None and done["config_hash"] != config_hash(planned.experiment):
+        if done is not None and not same_config(planned.folder, planned.experiment):
             raise RunError(
                 f"{planned.folder.path} holds a finished run of another config; "
                 "give the comparison another --folder"
@@ -203,7 +203,7 @@ def _train_apart(planned: PlannedRun, jobs: int) -> str | None:
     path = planned.folder.path
     config = path.parent / "configs" / f"{path.name}.toml"
     write_whole(config, dump_toml(planned.experiment))
-    command = [sys.executable, "-m", "training.commands.train", str(config)]
+    command = [sys.executable, "-m", "training.cli", "train", str(config)]
     command += ["--folder", str(path), "--resume"]
     if jobs > 1 and not planned.experiment.training.threads:
         command.append("training.threads=1")  # more threads would slow the other jobs

@@ -1,4 +1,4 @@
-"""All analyses on one page (``wefpe analyse all``), and those of docs (``wefpe analyse docs``)."""
+"""All analyses on one page (``wefpe analyse all``), and those of docs (``wefpe docs analyses``)."""
 
 from __future__ import annotations
 
@@ -210,12 +210,8 @@ def _introduction(inputs: PageInputs, short: Sequence[Experiment]) -> str:
 # --- The documentation ---------------------------------------------------------------------
 
 
-def analyse_for_docs(
-    folder: Annotated[Path, typer.Argument(help="The folder of the documentation's figures.")],
-    *,
-    progress: Progress = silent,
-) -> list[Path]:
-    """Make the figures and tables of docs/analyses anew, pictures in the size of a screen."""
+def analyse_for_docs(folder: Path, *, progress: Progress = silent) -> list[Path]:
+    """Make the figures and tables of docs/analyses anew, with pictures in the size of a screen."""
     paths = []
     folder.mkdir(parents=True, exist_ok=True)
     for name, command in _in_order():

@@ -36,10 +36,10 @@ from training.config.encoding_rules import build_position_encoding
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.engine.finished_run import load_weights
 from training.engine.run_folder import RunFolder, write_whole
-from training.markdown import markdown_table
 from training.study.compare import is_of_an_arm, parse_arm
 from training.study.statistics import RUNS, rows_of_csv, runs_csv
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
 LEARNED = "learned.csv"
 
@@ -135,7 +135,7 @@ def learned_markdown(found: Sequence[Learned], configs: Mapping[str, Experiment]
         pairs = zip(starts[label][part - 1], zip(*ends, strict=True), strict=True)
         lines.append([name, str(len(ends)), *(_change_text(start, end) for start, end in pairs)])
     legend = "At the start → at the end, from the least to the largest of the seeds."
-    return f"{markdown_table(headings, lines)}\n\n{legend}\n"
+    return f"{markdown_table(headings, lines)}\n{legend}\n"
 
 
 def _change_text(start: float, ends: Sequence[float]) -> str:

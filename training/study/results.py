@@ -23,7 +23,6 @@ from training.config import Experiment, hash_without_seed, load_config
 from training.config.encoding_rules import build_position_encoding
 from training.engine.run_folder import write_whole
 from training.figure_style import figure_settings
-from training.markdown import markdown_table
 from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv, size_order
 from training.study.compare import parse_arm
 from training.study.publish import LEARNED, Learned, learned_markdown, read_learned
@@ -42,6 +41,7 @@ from training.study.statistics import (
     too_few_seeds,
 )
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
 # --- Contrasts: the differences that a study asks about by name ----------------------------
 
@@ -122,7 +122,7 @@ def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accura
         if has_paper:
             cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
         lines.append(cells)
-    return markdown_table(headings, lines) + "\n"
+    return markdown_table(headings, lines)
 
 
 def _conclusion(interval: Interval | None, is_test: bool) -> str:
@@ -168,7 +168,7 @@ def sizes_markdown(found: Sequence[SizeScore]) -> str:
         "the seeds both have; * where Student's 95 % interval leaves out 0."
     )
     legend += too_few_seeds(row for rows in summaries.values() for row in rows.values())
-    return f"{markdown_table(headings, lines)}\n\n{legend}\n"
+    return f"{markdown_table(headings, lines)}\n{legend}\n"
 
 
 # --- Position tables before training -------------------------------------------------------
@@ -210,7 +210,7 @@ def starts_markdown(starts: Sequence[TableStart]) -> str:
     """A row for each encoding."""
     headings = ["table at the start", "root mean square", "of what differs between patches"]
     rows = [(f"`{s.label}`", f"{s.whole:.2f}", f"{s.differing:.2f}") for s in starts]
-    return markdown_table(headings, rows) + "\n"
+    return markdown_table(headings, rows)
 
 
 # --- All of a study ------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from training.figure_style import BLUE, ORANGE, figure_settings, in_lines, new_figure
-from training.markdown import markdown_table
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
 Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 
@@ -177,7 +177,7 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
     legend = _legend(f"`{reference}`", summaries)
     if any(row.bootstrap is not None for row in summaries):
         legend += " The bootstrap's is too narrow for so few."
-    return f"{markdown_table(headings, rows)}\n\n{legend}\n"
+    return f"{markdown_table(headings, rows)}\n{legend}\n"
 
 
 def summary_table(summaries: Sequence[Summary], reference: str) -> Table:

@@ -1,4 +1,4 @@
-"""The statements of the paper as executable checks; ``python -m verification.claims`` runs them.
+"""The statements of the paper as executable checks, which ``wefpe claims`` runs.
 
 Each check computes its figures when it is called and derives the verdict from them. The
 paper's formulas and constants are the default arguments of the checks: given the corrected
@@ -10,15 +10,13 @@ from __future__ import annotations
 from verification.claims import (
     background,
     correlation,
-    decay,
+    distance_decay,
     fourier,
     learnable,
-    locality,
     mapping,
     periods,
-    relative,
-    remaining,
-    structure,
+    published_figures,
+    relative_position,
     summation,
     surrogate,
     table_one,
@@ -34,14 +32,12 @@ _THEMES = (
     fourier,
     surrogate,
     mapping,
-    decay,
+    distance_decay,
     correlation,
     table_one,
-    relative,
+    relative_position,
     learnable,
-    remaining,
-    structure,
-    locality,
+    published_figures,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(

@@ -9,14 +9,14 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.paper_listing import LISTING, HalfPeriods, grid_points
+from verification.claims.numpy_listing import LISTING, HalfPeriods, grid_points
 from wefpe_core import Lattice
 
 OBLIQUE = Lattice(1.0, 0.3 + 0.9j)
 SEED = 20250826
-# Identities are judged at forty digits: anything above this is no rounding error.
+# Identities are judged at forty digits: anything above this is not a rounding error.
 ROUNDING = 1e-30
 
 LaurentCoefficients = Callable[[Any, Any], dict[int, Any]]
@@ -29,8 +29,8 @@ def printed_laurent(g2: Any, g3: Any) -> dict[int, Any]:
 
 def laurent_order(coefficients: LaurentCoefficients) -> float:
     """The order of the remainder of wp; 8 if every coefficient up to z⁶ is right."""
-    backend = exact.reference()
-    with mpmath.workdps(exact.DIGITS):
+    backend = ground_truth.reference()
+    with mpmath.workdps(ground_truth.DIGITS):
         terms = coefficients(*backend.invariants(OBLIQUE))
         h = mpmath.mpf(2) ** -9
         first, second = (
@@ -43,7 +43,7 @@ def laurent_order(coefficients: LaurentCoefficients) -> float:
 def expansions(
     laurent: LaurentCoefficients = printed_laurent, *, finitely_many_poles: bool = True
 ) -> Finding:
-    """F6: the textbook statements of appendix B and C, each by itself."""
+    """F6: each of the textbook statements of appendices B and C."""
     figures = {
         "order of the Laurent remainder": laurent_order(laurent),
         "differential equation, residual": _differential_equation(20),
@@ -77,14 +77,14 @@ def expansions(
 
 
 def _differential_equation(count: int) -> float:
-    backend, rng = exact.reference(), np.random.default_rng(SEED)
+    backend, rng = ground_truth.reference(), np.random.default_rng(SEED)
     worst = 0.0
     for _ in range(count):
         lattice = Lattice.from_tau(complex(rng.uniform(-0.5, 0.5), rng.uniform(0.9, 2)))
         z = complex(*rng.uniform(0.1, 0.45, 2))
         p, dp = backend.wp_and_prime(z, lattice)
         g2, g3 = backend.invariants(lattice)
-        with mpmath.workdps(exact.DIGITS):
+        with mpmath.workdps(ground_truth.DIGITS):
             residual = abs(dp**2 - 4 * p**3 + g2 * p + g3) / abs(dp) ** 2
             worst = max(worst, float(residual))
     return worst
@@ -92,8 +92,13 @@ def _differential_equation(count: int) -> float:
 
 def _cauchy_formula() -> float:
     """First derivative at 0.5 from a circle; the trapezoidal rule converges geometrically."""
-    backend, centre, radius, nodes = exact.reference(), mpmath.mpf("0.5"), mpmath.mpf("0.05"), 48
-    with mpmath.workdps(exact.DIGITS):
+    backend, centre, radius, nodes = (
+        ground_truth.reference(),
+        mpmath.mpf("0.5"),
+        mpmath.mpf("0.05"),
+        48,
+    )
+    with mpmath.workdps(ground_truth.DIGITS):
         total = mpmath.mpc(0)
         for k in range(nodes):
             direction = mpmath.expjpi(mpmath.mpf(2 * k) / nodes)
@@ -102,8 +107,8 @@ def _cauchy_formula() -> float:
 
 
 def _cauchy_riemann() -> float:
-    backend, z, h = exact.reference(), mpmath.mpc("0.5", "0.3"), mpmath.mpf(10) ** -10
-    with mpmath.workdps(exact.DIGITS):
+    backend, z, h = ground_truth.reference(), mpmath.mpc("0.5", "0.3"), mpmath.mpf(10) ** -10
+    with mpmath.workdps(ground_truth.DIGITS):
         step_x, step_y = (
             (backend.wp(z + d, OBLIQUE) - backend.wp(z - d, OBLIQUE)) / (2 * h)
             for d in (h, mpmath.mpc(0, h))
@@ -112,7 +117,7 @@ def _cauchy_riemann() -> float:
 
 
 def _csc_series() -> float:
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         z = mpmath.mpc("0.3", "0.2")
         total = z**-2 + mpmath.nsum(lambda n: (z - n) ** -2 + (z + n) ** -2, [1, mpmath.inf])
         return float(abs(total - (mpmath.pi / mpmath.sin(mpmath.pi * z)) ** 2))
@@ -128,7 +133,7 @@ def _cotangent(*, left: int, right: int) -> float:
 def _poles(box: int) -> int:
     """Lattice points of a box at which the evaluated wp is infinite."""
     m, n = np.mgrid[-box : box + 1, -box : box + 1]
-    values, _ = exact.wp_and_prime(2.0 * m + 2.0j * n, (1.0, 1.0j))
+    values, _ = ground_truth.wp_and_prime(2.0 * m + 2.0j * n, (1.0, 1.0j))
     return int(np.sum(np.isinf(values)))
 
 
@@ -174,12 +179,12 @@ def constant_term(
 
 def group_law(slope_factor: float = 1.0, cases: int = 30) -> Finding:
     """F8: x3 = factor * slope² - x1 - x2 and y3 = slope (x1 - x3) - y1 against wp(z1 + z2)."""
-    backend, square = exact.reference(), Lattice.lemniscatic()
-    z = [0.7 + 0.3j, 0.4 - 0.9j, *exact.random_points(2 * cases - 2, (1.8, 1.8j), SEED)]
+    backend, square = ground_truth.reference(), Lattice.lemniscatic()
+    z = [0.7 + 0.3j, 0.4 - 0.9j, *ground_truth.random_points(2 * cases - 2, (1.8, 1.8j), SEED)]
     g2, g3 = backend.invariants(square)
     errors, off_curve, first = [], [], (0j, 0j)
     for z1, z2 in zip(z[::2], z[1::2], strict=True):
-        with mpmath.workdps(exact.DIGITS):
+        with mpmath.workdps(ground_truth.DIGITS):
             x1, y1 = backend.wp_and_prime(complex(z1), square)
             x2, y2 = backend.wp_and_prime(complex(z2), square)
             true = backend.wp_and_prime(mpmath.mpc(complex(z1)) + mpmath.mpc(complex(z2)), square)
@@ -214,8 +219,8 @@ def printed_hypothesis(z1: complex, z2: complex, in_lattice: Callable[[complex],
 
 
 def addition_formula(hypothesis: Hypothesis = printed_hypothesis) -> Finding:
-    """F9: the formula wherever its hypothesis admits it, sums to zero and poles included."""
-    backend, square = exact.reference(), Lattice(1.0, 1.0j)
+    """F9: the formula wherever its hypothesis admits it, also at poles and for sums that are 0."""
+    backend, square = ground_truth.reference(), Lattice(1.0, 1.0j)
 
     def in_lattice(z: complex) -> bool:
         return (z.real / 2).is_integer() and (z.imag / 2).is_integer()
@@ -228,7 +233,7 @@ def addition_formula(hypothesis: Hypothesis = printed_hypothesis) -> Finding:
             continue
         p1, dp1 = backend.wp_and_prime(z1, square)
         p2, dp2 = backend.wp_and_prime(z2, square)
-        with mpmath.workdps(exact.DIGITS):
+        with mpmath.workdps(ground_truth.DIGITS):
             if not mpmath.isfinite(p1 + p2) or p1 == p2:
                 broken += 1
                 continue
@@ -248,14 +253,14 @@ def lipschitz(periods: HalfPeriods = LISTING, size: int = 14) -> Finding:
     x = np.linspace(corners.real.min(), corners.real.max(), 57)
     y = np.linspace(corners.imag.min(), corners.imag.max(), 57)
     z = (x[None, :] + 1j * y[:, None]).ravel()
-    p, dp = exact.wp_and_prime(z, periods)
+    p, dp = ground_truth.wp_and_prime(z, periods)
     constant = float(np.abs(dp).max())  # the square is convex and free of poles
     sample = np.random.default_rng(SEED).integers(0, z.size, (2, 20_000))
     i, j = sample[:, sample[0] != sample[1]]
     quotient = float((np.abs(p[i] - p[j]) / np.abs(z[i] - z[j])).max())
     figures = {"largest quotient": quotient, "max slope of the square": constant}
     for n in (14, 24, 56):
-        values = exact.wp_and_prime(grid_points(n, periods, 1.0), periods)[1]
+        values = ground_truth.wp_and_prime(grid_points(n, periods, 1.0), periods)[1]
         figures[f"max slope on {n}x{n} patches"] = float(np.abs(values).max())
     figures["distance from a mean value"] = _mean_value_gap(periods)
     constants = ", ".join(f"{figures[f'max slope on {n}x{n} patches']:.4g}" for n in (14, 24, 56))
@@ -271,8 +276,8 @@ def lipschitz(periods: HalfPeriods = LISTING, size: int = 14) -> Finding:
 def _mean_value_gap(periods: HalfPeriods) -> float:
     """Distance of one difference quotient of wp from the values of wp' on its segment."""
     z1, z2 = 0.2 * periods[0] + 0.2 * periods[1], 1.2 * periods[0] + 0.5 * periods[1]
-    p, _ = exact.wp_and_prime(np.array([z1, z2]), periods)
-    _, dp = exact.wp_and_prime(z1 + (z2 - z1) * np.linspace(0, 1, 4001), periods)
+    p, _ = ground_truth.wp_and_prime(np.array([z1, z2]), periods)
+    _, dp = ground_truth.wp_and_prime(z1 + (z2 - z1) * np.linspace(0, 1, 4001), periods)
     return float(np.abs(dp - (p[1] - p[0]) / (z2 - z1)).min())
 
 

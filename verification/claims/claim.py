@@ -1,4 +1,4 @@
-"""What a claim of the paper is, and how parts of it add up to a verdict."""
+"""What a claim of the paper is, and how the verdicts on its parts make one verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """The verdict, the sentence that carries it, and every figure it rests on."""
+    """The verdict, the sentence that supports it, and every figure behind it."""
 
     verdict: Verdict
     evidence: str
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
     """A statement of the paper and the check that judges it.
 
     `place` names lines and labels of the paper's source (arXiv:2508.19167); `correction` is the
-    right statement; `check` computes everything anew each time it is called.
+    right statement; `check` computes everything again each time it is called.
     """
 
     id: str

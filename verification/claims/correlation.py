@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from training.study.pair_statistics import patch_pairs
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.decay import GRID, SIZE
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
+    GRID,
     LISTING,
     PRINTED_HALF_PERIOD,
+    SIZE,
     Array,
     HalfPeriods,
     compressed,
@@ -40,7 +41,7 @@ PlaneFunction = Callable[[Array], Array]
 
 
 def autocorrelation(function: PlaneFunction, a: complex, b: complex, nodes: int) -> Array:
-    """Over a period rectangle, for all shifts by multiples of the spacing.
+    """The autocorrelation over a period rectangle, for all shifts by multiples of the spacing.
 
     Midpoints of squares lie symmetrically about the poles, so the sums tend to the principal
     value; `nodes` is their number along the longer side.
@@ -53,7 +54,7 @@ def autocorrelation(function: PlaneFunction, a: complex, b: complex, nodes: int)
 
 
 def correlations(function: PlaneFunction, periods: HalfPeriods, nodes: int) -> list[Correlation]:
-    """At shifts of 1/8 to 1/2 of a period, the error in the spacing squared extrapolated away."""
+    """At shifts of 1/8 to 1/2 of a period, with the error quadratic in the spacing extrapolated."""
     a, b = 2 * complex(periods[0]), 2 * complex(periods[1])
     grids = [autocorrelation(function, a, b, nodes // k) for k in (1, 2, 4)]
 
@@ -76,7 +77,7 @@ Law = Callable[[list[Correlation]], bool]
 
 
 def cosine_of_increasing_angle(values: list[Correlation]) -> bool:
-    """eq:weierstrass_correlation_decay: falls with |s|, alike in both directions."""
+    """eq:weierstrass_correlation_decay: it falls with |s|, and is the same in both directions."""
     alike = all(abs(c.horizontal - c.vertical) <= 2 * c.noise + 1e-12 for c in values)
     falls = all(
         second.horizontal < first.horizontal - (first.noise + second.noise)
@@ -86,7 +87,7 @@ def cosine_of_increasing_angle(values: list[Correlation]) -> bool:
 
 
 def constant_off_the_lattice(values: list[Correlation]) -> bool:
-    """The same for every shift, within what the grid resolves."""
+    """The correlation is the same for every shift, within the resolution of the grid."""
     noise = max(c.noise for c in values)
     numbers = [x for c in values for x in (c.horizontal, c.vertical)]
     return max(numbers) - min(numbers) <= 2 * noise
@@ -94,8 +95,8 @@ def constant_off_the_lattice(values: list[Correlation]) -> bool:
 
 def predicted_constant(periods: HalfPeriods) -> tuple[float, float]:
     """|G2*|² - (pi/A)² and G2* itself, which is eta1/omega1 made periodic (for real omega1)."""
-    eta1, _ = exact.reference().quasi_periods(exact.lattice_of(periods))
-    area = exact.cell_area(periods)
+    eta1, _ = ground_truth.reference().quasi_periods(ground_truth.lattice_of(periods))
+    area = ground_truth.cell_area(periods)
     g2_star = float(eta1.real) / periods[0].real - math.pi / area
     return g2_star**2 - (math.pi / area) ** 2, g2_star
 
@@ -104,7 +105,7 @@ RECTANGLE: HalfPeriods = (2.0, 1.0j)
 
 
 def wp_of(periods: HalfPeriods) -> PlaneFunction:
-    return lambda z: exact.wp_and_prime(z, periods)[0]
+    return lambda z: ground_truth.wp_and_prime(z, periods)[0]
 
 
 def autocorrelation_of_wp(
@@ -145,7 +146,7 @@ def _mean(function: PlaneFunction, nodes: int) -> float:
 
 # --- F27 ------------------------------------------------------------------------------------
 
-# Values of the product of real parts of 1/z² when the second point moves away.
+# Values of the product of the real parts of 1/z² while the second point moves away.
 MovingProduct = Callable[[Array], Array]
 
 
@@ -158,7 +159,7 @@ FeaturesAt = Callable[[Array], Array]
 
 
 def listing_features(z: Array) -> Array:
-    return compressed(features(*exact.wp_and_prime(z, LISTING)), ALPHA_SCALE)
+    return compressed(features(*ground_truth.wp_and_prime(z, LISTING)), ALPHA_SCALE)
 
 
 def cross_terms(

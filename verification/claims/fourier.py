@@ -1,16 +1,24 @@
-"""F17-F18: the row sums with csch², and the Fourier series derived from them."""
+"""F17-F18, F32: the row sums with csch², the Fourier series derived from them, theta functions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import mpmath
+import numpy as np
 
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.background import ROUNDING
-from verification.claims.claim import Claim, Finding, Verdict
-from verification.claims.paper_listing import LISTING, HalfPeriods
+from verification.claims.claim import Claim, Finding, Verdict, judge_parts
+from verification.claims.numpy_listing import (
+    LISTING,
+    Array,
+    HalfPeriods,
+    box_points,
+    grid_points,
+)
 from wefpe_core import Lattice
 
 PRINTED_SIGN = -1  # of L1042-L1048
@@ -27,7 +35,7 @@ def row_sum(z: Any, m: int, a: Any, b: Any) -> Any:
 
 def csch_rows(sign: int = PRINTED_SIGN) -> Finding:
     """F17: the closed form of a row against its sum, and all rows together against wp."""
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         a, b = mpmath.mpf("2.3"), mpmath.mpf("1.7")
         z = mpmath.mpc("0.4", "0.3")
 
@@ -40,7 +48,7 @@ def csch_rows(sign: int = PRINTED_SIGN) -> Finding:
         total += (mpmath.pi / b) ** 2 / 3
         for m in range(1, 40):
             total += closed(z - m * a) + closed(z + m * a) - 2 * closed(m * a)
-        true = exact.reference().wp(z, Lattice(a / 2, mpmath.mpc(0, b / 2)))
+        true = ground_truth.reference().wp(z, Lattice(a / 2, mpmath.mpc(0, b / 2)))
         x = mpmath.mpf("0.7")
         series = 4 * mpmath.nsum(lambda k: k * mpmath.exp(-2 * k * x), [1, mpmath.inf])
         figures = {
@@ -66,7 +74,7 @@ def csch_rows(sign: int = PRINTED_SIGN) -> Finding:
 
 
 Series = Callable[[Any, Any, Any], Any]
-TERMS = 60  # the nome is at most 0.07 here, so far more than forty digits need
+TERMS = 60  # far more than forty digits need, because the nome is at most 0.07 here
 
 
 def printed_fourier_series(z: Any, omega1: Any, omega3: Any) -> Any:
@@ -115,9 +123,9 @@ POINTS = (0.5 + 0.4j, 1.7 - 0.6j, 0.02 + 0.01j)
 def fourier_series(series: Series = printed_fourier_series) -> Finding:
     """F18: the series against wp on two lattices, at three points, one of them near the pole."""
     rectangles: tuple[HalfPeriods, ...] = (LISTING, (1.0, 1.25j))
-    backend = exact.reference()
+    backend = ground_truth.reference()
     errors, shifted = [], 0.0
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         for periods in rectangles:
             w1, w3 = (mpmath.mpc(w) for w in periods)
             lattice = Lattice(*periods)
@@ -148,6 +156,48 @@ def fourier_series(series: Series = printed_fourier_series) -> Finding:
     return Finding(Verdict.TRUE if max(errors) < ROUNDING else Verdict.FALSE, evidence, figures)
 
 
+# --- F32 ------------------------------------------------------------------------------------
+
+Evaluator = Callable[[Array, HalfPeriods], Array]
+
+
+def theta_quotient(z: Array, periods: HalfPeriods) -> Array:
+    """wp by DLMF 23.6.5 in plain double precision, for a square lattice and z in its cell."""
+    q, v = math.exp(-math.pi), np.pi * z / (2 * periods[0])
+    theta1 = sum((-1) ** n * q ** (n * (n + 1)) * np.sin((2 * n + 1) * v) for n in range(6))
+    theta4 = 1 + 2 * sum((-1) ** n * q ** (n * n) * np.cos(2 * n * v) for n in range(1, 6))
+    at_zero2 = sum(q ** (n * (n + 1)) for n in range(6))  # theta2/(2 q^1/4), as theta1 above
+    at_zero3 = 1 + 2 * sum(q ** (n * n) for n in range(1, 6))
+    theta2, theta3 = 2 * q**0.25 * at_zero2, at_zero3
+    quotient = theta2 * theta3 * theta4 / (2 * q**0.25 * theta1)
+    scale = (math.pi / (2 * periods[0].real)) ** 2
+    return scale * (quotient**2 - (theta2**4 + theta3**4) / 3)
+
+
+def theta_stability(evaluate: Evaluator = theta_quotient) -> Finding:
+    """F32: errors of a plain theta quotient and of the paper's sum, in double precision."""
+    z = grid_points(14, LISTING, 0.5)
+    reference = ground_truth.reference()
+    true = np.array([complex(reference.wp(complex(x), Lattice(*LISTING))) for x in z])
+    theta = float((np.abs(evaluate(z, LISTING) - true) / (1 + np.abs(true))).max())
+    lattice_sum = float(
+        (np.abs(ground_truth.box_sum(z, LISTING)[0] - true) / (1 + np.abs(true))).max()
+    )
+    figures = {
+        "theta quotient, largest error": theta,
+        "12x12 sum, largest error": lattice_sum,
+        "terms of the theta series": 6.0 + 5.0,
+        "terms of the sum": float(box_points(LISTING).size),
+    }
+    evidence = (
+        f"on a 14x14 grid (alpha=0.5) a plain theta quotient of eleven terms errs by at most "
+        f"{theta:.1g}, the sum of {figures['terms of the sum']:.0f} terms by {lattice_sum:.1g}; "
+        "whether training with it was unstable cannot be computed from the paper"
+    )
+    # Unstable in the numerical sense: less accurate than the sum it was dropped for.
+    return Finding(judge_parts(theta < 1e-12, theta > lattice_sum), evidence, figures)
+
+
 CLAIMS = (
     Claim(
         "F17",
@@ -163,5 +213,13 @@ CLAIMS = (
         "wp = (π/ω1)² [csc²(πz/2ω1)/4 - E2/12 - 2 Σ k q^2k/(1-q^2k) cos(kπz/ω1)] (DLMF 23.8.1); "
         "without the csc² term there is no pole.",
         fourier_series,
+    ),
+    Claim(
+        "F32",
+        "L197",
+        "Theta functions are mathematically better but unstable, so the lattice sum is used.",
+        "In double precision a plain theta quotient is some eleven digits more accurate than the "
+        "sum; instability in training is not documented.",
+        theta_stability,
     ),
 )

@@ -1,4 +1,4 @@
-"""F31: the learnable half-period, its positivity, and the gradients it receives."""
+"""F31, F35-F36: the learnable half-period, its gradients and symbol, and small formulas."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import mpmath
 import numpy as np
 
-from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.claim import Claim, Finding, Verdict, judge_parts
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
     PRINTED_HALF_PERIOD,
     Array,
@@ -47,7 +48,7 @@ def gradients(
     the listing, whose half-periods are constants.
     """
     backend = get_backend("torch")  # says what to install if torch is missing
-    import torch  # an extra of the project: the other checks must run without it
+    import torch  # here, because the other checks must run without this extra
 
     u, v = (torch.from_numpy(x) for x in patch_coordinates(size, size))
 
@@ -65,7 +66,7 @@ def gradients(
     return Gradients(slope.numpy(), squeezed.numpy())
 
 
-DEAD = 1e-6  # a median gradient below this moves the parameter by nothing in any training run
+DEAD = 1e-6  # a smaller median gradient does not move the parameter in any training run
 
 Parametrisation = Callable[[float], float]
 
@@ -76,7 +77,7 @@ def learnable_half_period(
     """F31: positivity, the square start, whether the lattice is learned, and dead regions."""
     w1 = PRINTED_HALF_PERIOD
     positive = min(half_period(alpha) for alpha in (-700.0, -30.0, -1.0, 0.0, 5.0, 700.0))
-    low, high = -50.0, 50.0  # where is the square? both parametrisations increase with alpha
+    low, high = -50.0, 50.0  # bisection for the square: both parametrisations increase with alpha
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if half_period(middle) < w1 else (low, middle)
@@ -124,6 +125,72 @@ def learnable_half_period(
     return Finding(judge_parts(*parts), evidence, figures)
 
 
+# --- F35, F36 -------------------------------------------------------------------------------
+
+# alpha_learn from the number reported, for each meaning the symbol can have.
+READINGS: dict[str, Callable[[float], float]] = {
+    "softplus(α_learn)": lambda w: math.log(math.expm1(w)),
+    "0.1 + softplus(α_learn), as in the scripts": lambda w: math.log(math.expm1(w - 0.1)),
+    "α_learn itself": lambda w: w,
+}
+
+
+def learned_value(
+    value: float = 1.085, readings: dict[str, Callable[[float], float]] = READINGS
+) -> Finding:
+    """F35: one learned number, for a symbol the paper does not define."""
+    parameters = {name: inverse(value) for name, inverse in readings.items()}
+    spread = max(parameters.values()) - min(parameters.values())
+    figures = {f"α_learn if ω2' is {name}": v for name, v in parameters.items()}
+    figures["spread"] = spread
+    evidence = f"ω2' = {value} means α_learn = " + ", ".join(
+        f"{v:.3f} (ω2' is {name})" for name, v in parameters.items()
+    )
+    return Finding(Verdict.AMBIGUOUS if spread > 1e-3 else Verdict.TRUE, evidence, figures)
+
+
+def small_formulas() -> Finding:
+    """F36: softplus, sigmoid, LayerNorm and the hybrid sum as printed."""
+    rng = np.random.default_rng(36)
+    x = rng.normal(0, 5, 200)
+    naive = np.log(1 + np.exp(x))
+    normal = rng.normal(3, 2, 192)
+    normal = (normal - normal.mean()) / normal.std()
+    gate = 1 / (1 + np.exp(-x))
+    first, second = rng.normal(0, 1, (2, x.size))
+    hybrid = gate * first + (1 - gate) * second
+    middle, reach = (first + second) / 2, np.abs(first - second) / 2 * (1 + 1e-12)
+    figures = {
+        "softplus, error": float(np.abs(naive - [softplus(a) for a in x]).max()),
+        "softplus, smallest value": float(naive.min()),
+        "sigmoid outside [0, 1]": float(np.sum((gate < 0) | (gate > 1))),
+        "sigmoid is softplus', error": float(
+            abs(
+                mpmath.diff(lambda a: mpmath.log(1 + mpmath.exp(a)), 0.7) - 1 / (1 + math.exp(-0.7))
+            )
+        ),
+        "LayerNorm, mean": float(abs(normal.mean())),
+        "LayerNorm, variance - 1": float(abs(normal.var() - 1)),
+        "hybrid outside its two parts": float(np.sum(np.abs(hybrid - middle) > reach)),
+    }
+    evidence = (
+        f"softplus agrees to {figures['softplus, error']:.0e} and stays above "
+        f"{figures['softplus, smallest value']:.1e}; the sigmoid stays in [0, 1] and "
+        f"the hybrid between its parts; LayerNorm gives "
+        f"mean {figures['LayerNorm, mean']:.0e} and variance 1 to "
+        f"{figures['LayerNorm, variance - 1']:.0e}"
+    )
+    holds = (
+        figures["softplus, error"] < 1e-13
+        and figures["softplus, smallest value"] > 0
+        and figures["sigmoid outside [0, 1]"] == 0
+        and figures["hybrid outside its two parts"] == 0
+        and figures["sigmoid is softplus', error"] < 1e-12
+        and max(figures["LayerNorm, mean"], figures["LayerNorm, variance - 1"]) < 1e-12
+    )
+    return Finding(Verdict.TRUE if holds else Verdict.FALSE, evidence, figures)
+
+
 CLAIMS = (
     Claim(
         "F31",
@@ -132,5 +199,19 @@ CLAIMS = (
         "Positive, yes; the square start needs α_learn = 2.5466. The listing's lattice never "
         "follows ω3, and for Im ω3 below about 0.1 gradients vanish: bound Im τ from below.",
         learnable_half_period,
+    ),
+    Claim(
+        "F35",
+        "L228, L255, L511, L1082",
+        "The learned half-period is ω2' ≈ 1.085.",
+        "ω3, ω3' and ω2' are used for it without definition; name one symbol and its map.",
+        learned_value,
+    ),
+    Claim(
+        "F36",
+        "L224, L228, L234, L1118-L1124",
+        "Softplus is positive, the sigmoid gate lies in [0, 1], LayerNorm and hybrid as printed.",
+        "As printed.",
+        small_formulas,
     ),
 )

@@ -1,14 +1,15 @@
-"""F20-F22: the map from patches to the plane, distinct features, and the tanh compression."""
+"""F20-F22, F33-F34, F38: the map from patches to the plane, features, tanh, and resolution."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
-from verification.claims import exact
-from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims import ground_truth
+from verification.claims.claim import Claim, Finding, Verdict, judge_parts, judge_readings
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
     LEMNISCATIC,
     LISTING,
@@ -21,7 +22,7 @@ from verification.claims.paper_listing import (
     patch_coordinates,
 )
 
-SAME = 1e-10  # relative: far above the rounding of exact values, far below any true difference
+SAME = 1e-10  # a relative difference far above rounding errors and far below true differences
 
 
 def coincident_pairs(values: Array, tolerance: float = SAME) -> int:
@@ -38,20 +39,21 @@ def scale_ratio(periods: HalfPeriods, height: int = 14, width: int = 14) -> floa
 
 
 def coordinate_map(alpha: float = 1.0, rectangle: HalfPeriods = PUBLISHED_RECTANGLE) -> Finding:
-    """F20: linear, one to one; an isometry; and wp of what it maps."""
+    """F20: whether the map is linear, one to one and an isometry, and wp at its values."""
     u, _ = patch_coordinates(14, 14)
     z = grid_points(14, LISTING, alpha)
-    p, dp = exact.wp_and_prime(z, LISTING)
+    p, dp = ground_truth.wp_and_prime(z, LISTING)
     square = p.reshape(14, 14), dp.reshape(14, 14)
     coincident = {
-        n: coincident_pairs(exact.raw_features(n, LISTING, alpha)[:, :2]) for n in (8, 14, 16, 24)
+        n: coincident_pairs(ground_truth.raw_features(n, LISTING, alpha)[:, :2])
+        for n in (8, 14, 16, 24)
     }
     determinant = (2 * alpha * LISTING[0].real) * (2 * alpha * LISTING[1].imag)
-    columns = compressed(exact.raw_features(14, LISTING, alpha)).reshape(14, 14, 4)[3:11]
+    columns = compressed(ground_truth.raw_features(14, LISTING, alpha)).reshape(14, 14, 4)[3:11]
     along = {
         j: float(np.linalg.norm(columns[:, j] - columns[:, 0], axis=1).mean()) for j in (1, 13)
     }
-    centre = exact.raw_features(15, LISTING, alpha)[15 * 7 + 7]
+    centre = ground_truth.raw_features(15, LISTING, alpha)[15 * 7 + 7]
     figures = {
         "determinant of the map": determinant,
         "step ratio, square lattice": scale_ratio(LISTING),
@@ -98,7 +100,7 @@ def distinct_features(compress: Compression = compressed) -> Finding:
     figures, lost = {}, dict.fromkeys(UNITS, 0)
     exact_pairs = 0
     for name, periods, size, alpha in DISTINCT_CASES:
-        raw = exact.raw_features(size, periods, alpha)
+        raw = ground_truth.raw_features(size, periods, alpha)
         exact_pairs += coincident_pairs(raw)
         values = compress(raw)
         distance = np.abs(values[:, None, :] - values[None, :, :]).max(axis=2)
@@ -131,7 +133,7 @@ def compression(scale: float = ALPHA_SCALE) -> Finding:
     grids = ((8, 1.0), (14, 1.0), (16, 1.0), (24, 1.0), (14, 0.5), (24, 0.5))
     for name, periods in (("2.622", LISTING), ("1.854", LEMNISCATIC), ("(1, i)", PLACEHOLDER)):
         for size, alpha in grids:
-            values = np.abs(compressed(exact.raw_features(size, periods, alpha), scale))
+            values = np.abs(compressed(ground_truth.raw_features(size, periods, alpha), scale))
             label = f"{name}, {size}x{size}, alpha={alpha:g}"
             figures[f"{label}: saturated patches, %"] = 100 * float(
                 (values.max(axis=1) > SATURATED).mean()
@@ -153,9 +155,74 @@ def compression(scale: float = ALPHA_SCALE) -> Finding:
         + f"; components equal to ±1 in float32: up to {max(stuck):.0f}; on the listing's lattice "
         f"{min(flat):.0f} to {max(flat):.0f} % of the components are below {FLAT} in size"
     )
-    # Bounded is what tanh promises; fidelity would mean few dead components of either kind.
+    # tanh promises bounded features; fidelity would also mean few saturated or flat components.
     parts = (figures["largest feature"] <= 1, max(stuck) == 0, max(flat) < 10)
     return Finding(judge_parts(*parts), evidence, figures)
+
+
+# --- F33, F34, F38 --------------------------------------------------------------------------
+
+
+def resolution(sizes: tuple[int, ...] = (14, 24, 56)) -> Finding:
+    """F33: errors of the fixed 12x12 sum on growing grids, and the size of what it sums."""
+    figures: dict[str, float] = {}
+    absolute, relative, largest = [], [], []
+    for size in sizes:
+        z = grid_points(size, LISTING, 1.0)
+        p, dp = ground_truth.wp_and_prime(z, LISTING)
+        error = np.abs(ground_truth.box_sum(z, LISTING)[0] - p)
+        absolute.append(float(error.max()))
+        relative.append(float((error / np.abs(p)).max()))
+        largest.append(float(np.abs(dp).max()))
+        figures |= {
+            f"{size}x{size}: absolute error": absolute[-1],
+            f"{size}x{size}: relative error": relative[-1],
+            f"{size}x{size}: largest wp'": largest[-1],
+        }
+    growth = math.log(largest[-1] / largest[0]) / math.log(sizes[-1] / sizes[0])
+    figures["growth exponent of wp'"] = growth
+    evidence = (
+        f"absolute error {', '.join(f'{e:.3g}' for e in absolute)}, relative error "
+        f"{', '.join(f'{e:.2g}' for e in relative)}, largest |wp'| "
+        f"{', '.join(f'{x:.4g}' for x in largest)} on {', '.join(f'{n}²' for n in sizes)}: it "
+        f"grows like the grid to the power {growth:.2f}"
+    )
+    parts = (
+        max(absolute) < 1.25 * min(absolute),
+        max(relative) < 1.25 * min(relative),
+        max(largest) < 1.25 * min(largest),
+    )
+    return Finding(judge_parts(*parts), evidence, figures)
+
+
+def normalised_range(pixels: int = 224, patch: int = 16) -> Finding:
+    """F34: u = (j+1/2)/(W/P), with W the patches of L165 or the pixels."""
+    patches = pixels // patch
+    largest = {
+        "W in pixels": (patches - 0.5) / (pixels / patch),
+        "W in patches": (patches - 0.5) / (patches / patch),
+    }
+    figures = {f"largest u, {name}": value for name, value in largest.items()}
+    evidence = "the largest u of a row is " + ", ".join(
+        f"{value:.4f} with {name}" for name, value in largest.items()
+    )
+    return Finding(judge_readings(*(u <= 1 for u in largest.values())), evidence, figures)
+
+
+def grid_arithmetic(fine: int = 384, coarse: int = 224, patch: int = 16) -> Finding:
+    """F38: the ratio of resolutions behind the fine-tuning argument; accuracies are not checked."""
+    ratio = (fine / coarse) ** 2
+    figures = {
+        "patches per side, fine": fine / patch,
+        "patches per side, coarse": coarse / patch,
+        "ratio of areas": ratio,
+    }
+    evidence = (
+        f"{fine}/{patch} = {fine / patch:g} and {coarse}/{patch} = {coarse / patch:g} patches per "
+        f"side, ratio of areas {ratio:.3f}; the accuracy tables need training runs"
+    )
+    holds = (fine / patch).is_integer() and (coarse / patch).is_integer() and ratio > 2
+    return Finding(Verdict.TRUE if holds else Verdict.FALSE, evidence, figures)
 
 
 CLAIMS = (
@@ -184,5 +251,27 @@ CLAIMS = (
         "It bounds the features; patches by the pole saturate, and on the listing's lattice a "
         "quarter or more of the components are nearly zero.",
         compression,
+    ),
+    Claim(
+        "F33",
+        "L298",
+        "With M and N fixed the accuracy is consistent whatever the resolution.",
+        "The absolute error is; the relative error is not, and the values themselves grow with "
+        "the square (wp) and cube (wp') of the grid size.",
+        resolution,
+    ),
+    Claim(
+        "F34",
+        "L294 against L165-L167",
+        "u = (j+0.5)/(W/P) lies in [0, 1].",
+        "It does if W counts pixels; L165 defines W as the number of patches.",
+        normalised_range,
+    ),
+    Claim(
+        "F38",
+        "L298-L300",
+        "Going from 224 to 384 pixels, 14 to 24 patches, exceeds an area ratio of 2.",
+        "True: 2.94. The accuracy figures are not checkable by computation alone.",
+        grid_arithmetic,
     ),
 )

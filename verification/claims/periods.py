@@ -8,12 +8,12 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from verification.claims import exact, paper_listing
+from verification.claims import ground_truth, numpy_listing
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts, judge_readings
-from verification.claims.paper_listing import HalfPeriods
+from verification.claims.numpy_listing import HalfPeriods
 from wefpe_core import Lattice
 
-PRINTED = "2.62205755429212"  # as printed: a string, so that no digit is added by rounding
+PRINTED = "2.62205755429212"  # a string, so that rounding adds no digit to what is printed
 LAST_DIGIT = 5e-15  # half a unit of the last printed decimal
 SAME = 1e-12  # two numbers computed in double precision that are meant to be equal
 
@@ -43,7 +43,9 @@ def half_period_by_integral(g2: Any) -> Any:
 
 def square_g2(half_period: Any) -> float:
     """g2 of the square lattice with this half-period, from the ground truth."""
-    g2, _ = exact.reference().invariants(Lattice(half_period, half_period * mpmath.mpc(0, 1)))
+    g2, _ = ground_truth.reference().invariants(
+        Lattice(half_period, half_period * mpmath.mpc(0, 1))
+    )
     return float(g2.real)
 
 
@@ -51,7 +53,7 @@ def half_period(
     formula: Callable[[], Any] = printed_formula, number: str = PRINTED, g2: float = 1.0
 ) -> Finding:
     """F1: formula and number against the arithmetic-geometric mean and the integral."""
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         true, integral = true_half_period(g2), half_period_by_integral(g2)
         agreement = max(abs(integral - true), mpmath.eps)
         value = formula()
@@ -79,7 +81,7 @@ def comment_on_the_constant(
     formula: Callable[[], Any] = listing_comment, number: str = PRINTED, g2: float = 1.0
 ) -> Finding:
     """F2: the comment against the number it stands above, and against the half-period."""
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         value, true = formula(), true_half_period(g2)
         figures = {
             "comment": float(value),
@@ -104,7 +106,7 @@ NON_LEMNISCATIC = ((1.0, 0.1), (1.0, -0.1), (4.0, 1.0), (0.0, 1.0), (1.0, 1.0))
 
 
 def _invariants(periods: HalfPeriods) -> tuple[complex, complex]:
-    g2, g3 = exact.reference().invariants(Lattice(*periods))
+    g2, g3 = ground_truth.reference().invariants(Lattice(*periods))
     return complex(g2), complex(g3)
 
 
@@ -114,16 +116,16 @@ def _has_invariants(periods: HalfPeriods, g2: float, g3: float) -> bool:
     return abs(got[0] - g2) < SAME * scale and abs(got[1] - g3) < SAME * scale
 
 
-def placeholder_periods(constructor: Constructor = paper_listing.half_periods) -> Finding:
+def placeholder_periods(constructor: Constructor = numpy_listing.half_periods) -> Finding:
     """F3: the lattice made for g3 != 0, against the invariants that were asked for."""
     right = [_has_invariants(constructor(g2, g3), g2, g3) for g2, g3 in NON_LEMNISCATIC]
     obtained = _invariants(constructor(1.0, 0.1))
     figures = {"g2 obtained": obtained[0].real, "g3 obtained": obtained[1].real}
     for g2, g3 in NON_LEMNISCATIC:
         figures[f"omega1 for ({g2:g}, {g3:g})"] = Lattice.from_invariants(g2, g3).omega1.real
-    # With z mapped by the same half-periods, only a power of the scale is left of the change.
-    here = exact.raw_features(14, constructor(1.0, 0.1), 1.0)
-    default = exact.raw_features(14, constructor(1.0, 0.0), 1.0)
+    # z is mapped by the same half-periods, so the features change only by a power of the scale.
+    here = ground_truth.raw_features(14, constructor(1.0, 0.1), 1.0)
+    default = ground_truth.raw_features(14, constructor(1.0, 0.0), 1.0)
     figures["features of wp, ratio"] = _ratio(here[:, :2], default[:, :2])
     figures["features of its derivative, ratio"] = _ratio(here[:, 2:], default[:, 2:])
     evidence = (
@@ -140,17 +142,17 @@ def _ratio(values: Any, others: Any) -> float:
     return float(np.linalg.norm(values) / np.linalg.norm(others))
 
 
-def use_of_g2(constructor: Constructor = paper_listing.half_periods) -> Finding:
+def use_of_g2(constructor: Constructor = numpy_listing.half_periods) -> Finding:
     """F4: half-periods for g3 = 0 and several g2, among them a small and harmless one."""
     requests = (1.0, 5.0, 1e-3)
     right, refused = [], 0
     for g2 in requests:
         try:
             right.append(_has_invariants(constructor(g2, 0.0), g2, 0.0))
-        except paper_listing.RefusedInvariantsError:
+        except numpy_listing.RefusedInvariantsError:
             refused += 1
             right.append(False)
-    with mpmath.workdps(exact.DIGITS):
+    with mpmath.workdps(ground_truth.DIGITS):
         figures = {
             "true omega1 for g2=5": float(true_half_period(5)),
             "omega1 of the constructor for g2=5": constructor(5.0, 0.0)[0].real,

@@ -10,9 +10,9 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from verification.claims import exact, paper_listing
+from verification.claims import ground_truth, numpy_listing
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     LISTING,
     PLACEHOLDER,
     PRINTED_HALF_PERIOD,
@@ -37,7 +37,7 @@ def by_modulus(points: Array) -> Array:
 
 
 def disk_instead_of_box(points: Array) -> Array:
-    """As many points, but those nearest to 0: what does help (complete up to a radius)."""
+    """As many points, but those nearest to 0. A sum that is complete up to a radius does help."""
     a = np.abs(points).min()
     reach = math.ceil(math.sqrt(points.size)) + 1
     m, n = np.mgrid[-reach : reach + 1, -reach : reach + 1]
@@ -58,7 +58,7 @@ def running_sum(z: Array, points: Array) -> Array:
 def _rate(periods: HalfPeriods, *, disk: bool, reach: int = 150) -> float:
     """Slope of log error against log K, over growing squares or disks."""
     z = 2 * (0.31 * periods[0] + 0.17 * periods[1])
-    true, _ = exact.wp_and_prime(np.array([z]), periods)
+    true, _ = ground_truth.wp_and_prime(np.array([z]), periods)
     points = box_points(periods, reach, reach)
     # Up to nine tenths of the reach a disk lies inside the box for both lattices used.
     extent = np.abs(points) / np.abs(points).min() if disk else _shell(points, periods)
@@ -80,7 +80,7 @@ def _shell(points: Array, periods: HalfPeriods) -> Array:
 def order_of_summation(order: Callable[[Array], Array] = by_modulus) -> Finding:
     """F14: the listing's sum in its order and in the order of the loops, and rates in K."""
     z = grid_points(14, LISTING, 1.0)
-    true, _ = exact.wp_and_prime(z, LISTING)
+    true, _ = ground_truth.wp_and_prime(z, LISTING)
     points = box_points(LISTING)
     lexicographic, ordered = running_sum(z, points), running_sum(z, order(points))
     edge = z[-14:]  # the last row of patches, next to two poles that are terms of the series
@@ -149,7 +149,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
     near_bound = float(bound(count, 1 / z**2, terms)[0])
     grid = grid_points(14, LISTING, 1.0)
     grid_error = _rounding_error(grid[-14:], points)
-    clipped = count * MACHINE_EPSILON * paper_listing.TERM_LIMIT
+    clipped = count * MACHINE_EPSILON * numpy_listing.TERM_LIMIT
     figures = {
         "equal terms: error / bound": equal_ratio,
         "equal terms: value": equal,
@@ -158,7 +158,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
         "last row of 14x14: largest error": grid_error,
         "bound with clipped terms": clipped,
         "truncation / rounding on the grid": float(
-            np.abs(exact.wp_and_prime(grid, LISTING)[0] - running_sum(grid, points)).max()
+            np.abs(ground_truth.wp_and_prime(grid, LISTING)[0] - running_sum(grid, points)).max()
             / grid_error
         ),
     }
@@ -173,7 +173,7 @@ def rounding(bound: RoundingBound = printed_rounding_bound) -> Finding:
 
 
 def _worst_equal_terms(count: int, bound: RoundingBound) -> tuple[float, float]:
-    """Of 4,000 values in [1, 2), the one whose repeated sum misses most; exact in fractions."""
+    """The value, of 4,000 in [1, 2), whose repeated sum has the largest error over the bound."""
     values = np.random.default_rng(624).uniform(1, 2, 4000)
     sums = np.cumsum(np.broadcast_to(values[:, None], (values.size, count)), axis=1)[:, -1]
     errors = np.array(
@@ -189,19 +189,19 @@ def _worst_equal_terms(count: int, bound: RoundingBound) -> tuple[float, float]:
 Evaluator = Callable[[Array, HalfPeriods], ListingValues]
 
 
-def _finite(value: float) -> float:
+def _as_figure(value: float) -> float:
     """The value as a figure, which must be finite: infinity becomes the largest double."""
     return min(float(value), sys.float_info.max)
 
 
-def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
+def clamps(evaluate: Evaluator = numpy_listing.wp_and_prime) -> Finding:
     """F16: what the thresholds of the listing do on grids, at the poles, and far away."""
     figures, clips, feature_error = {}, 0, 0.0
     for alpha in (1.0, 0.5):
         for size in (8, 14, 16, 24):
             z = grid_points(size, LISTING, alpha)
             values = evaluate(z, LISTING)
-            true = exact.wp_and_prime(z, LISTING)
+            true = ground_truth.wp_and_prime(z, LISTING)
             clips += values.term_clips + values.output_clips + values.skipped_terms
             figures[f"error of wp, {size}x{size}, alpha={alpha:g}"] = _distance(values.wp, true[0])
             feature_error = max(
@@ -229,9 +229,9 @@ def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
     figures |= {
         "clips and skips on the paper's grids": float(clips),
         "largest error of a feature": feature_error,
-        "|wp| at z=2e-7": _finite(towards_0[5]),
-        "|wp| at z=1e-7": _finite(towards_0[6]),
-        "|wp| at the pole 2 omega1": _finite(np.abs(other_pole.wp[0])),
+        "|wp| at z=2e-7": _as_figure(towards_0[5]),
+        "|wp| at z=1e-7": _as_figure(towards_0[6]),
+        "|wp| at the pole 2 omega1": _as_figure(np.abs(other_pole.wp[0])),
         "(1, i), 24x24: |Re wp'| at the corner by 0": float(corners[0]),
         "(1, i), 24x24: |Re wp'| at the next corner": float(corners[1]),
         **{f"change over {k} periods": value for k, value in drift.items()},
@@ -240,7 +240,7 @@ def clamps(evaluate: Evaluator = paper_listing.wp_and_prime) -> Finding:
         "no clip on the paper's grids": clips == 0,
         "features within 1e-4": feature_error < 1e-4,
         "rises towards the pole at 0": bool(np.all(np.diff(towards_0) >= 0)),
-        "large at every pole": figures["|wp| at the pole 2 omega1"] > paper_listing.TERM_LIMIT / 2,
+        "large at every pole": figures["|wp| at the pole 2 omega1"] > numpy_listing.TERM_LIMIT / 2,
         "mirror symmetry kept": abs(corners[0] / corners[1] - 1) < 1e-2,
         "periodic to 1e-3": max(drift.values()) < 1e-3,
     }

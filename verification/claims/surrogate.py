@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.paper_listing import LISTING, PRINTED_HALF_PERIOD, Array, grid_points
+from verification.claims.numpy_listing import LISTING, PRINTED_HALF_PERIOD, Array, grid_points
 
 # The paper names one learned value, beta = 0.610 (L511); gamma is free; the verdict does
 # not depend on it.
@@ -43,7 +43,7 @@ def surrogate(function: Surrogate = printed_surrogate) -> Finding:
     }
     grid = {alpha: grid_points(14, LISTING, alpha) for alpha in (1.0, 0.5)}
     given = {alpha: function(z, TERMS) for alpha, z in grid.items()}
-    true = {alpha: exact.wp_and_prime(z, LISTING)[0] for alpha, z in grid.items()}
+    true = {alpha: ground_truth.wp_and_prime(z, LISTING)[0] for alpha, z in grid.items()}
     correlation = {
         alpha: float(np.corrcoef(given[alpha].real, true[alpha].real)[0, 1]) for alpha in grid
     }

@@ -15,18 +15,20 @@ from training.study.decay_measures import (
     table_of,
 )
 from training.study.pair_statistics import cosine_matrix, patch_pairs
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, judge_parts
-from verification.claims.decay import GRID, SIZE, WIDTH
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     ALPHA_SCALE,
+    GRID,
     LISTING,
     PUBLISHED_RECTANGLE,
+    SIZE,
     Array,
     compressed,
     features,
     grid_points,
     patch_coordinates,
+    projected,
 )
 
 PRINTED = DecayTable(correlation=-0.966, initial=16.5, final=13.8, decay=16.4, monotone=87.5)
@@ -38,7 +40,7 @@ STRENGTH = 0.8  # beta_pos of the published scripts
 def patch_features() -> Array:
     """The published setting: alpha 0.4, z squeezed vertically, the square 2.622 lattice."""
     z = grid_points(SIZE, PUBLISHED_RECTANGLE, 0.4)
-    return compressed(features(*exact.wp_and_prime(z, LISTING)), ALPHA_SCALE)
+    return compressed(features(*ground_truth.wp_and_prime(z, LISTING)), ALPHA_SCALE)
 
 
 def coordinate_features() -> Array:
@@ -46,30 +48,21 @@ def coordinate_features() -> Array:
     return np.stack(patch_coordinates(SIZE, SIZE), axis=-1)
 
 
-def encoding(inputs: Array, rng: np.random.Generator) -> Array:
-    """LayerNorm(W f + b) with weights as torch's Linear draws them."""
-    limit = inputs.shape[1] ** -0.5
-    values = inputs @ rng.uniform(-limit, limit, (inputs.shape[1], WIDTH))
-    values += rng.uniform(-limit, limit, WIDTH)
-    values -= values.mean(axis=1, keepdims=True)
-    return values / np.sqrt(values.var(axis=1, keepdims=True) + 1e-5)
-
-
 Protocol = Callable[[np.random.Generator], Array]
 
 
 def encoding_alone(rng: np.random.Generator) -> Array:
     """What the text describes for the table (L348)."""
-    return encoding(patch_features(), rng)
+    return projected(patch_features(), rng)
 
 
 def encoding_with_content(rng: np.random.Generator) -> Array:
     """The text's second analysis (L350): N(0, 1) content is added first."""
-    return content_fused(STRENGTH * encoding(patch_features(), rng), rng)
+    return content_fused(STRENGTH * projected(patch_features(), rng), rng)
 
 
 def coordinates_alone(rng: np.random.Generator) -> Array:
-    return encoding(coordinate_features(), rng)
+    return projected(coordinate_features(), rng)
 
 
 def binned_cosines(vectors: Array, bounds: tuple[float, float] = RANGE) -> Binned:
@@ -86,7 +79,7 @@ def statistics(protocol: Protocol, seeds: int) -> tuple[DecayTable, DecayTable]:
 
 
 def deviations(table: DecayTable, mean: DecayTable, spread: DecayTable) -> DecayTable:
-    """How many standard deviations each printed row is away; a digit printed is the least."""
+    """The distance of each printed row in standard deviations, each at least a printed digit."""
     rows = zip(table, mean, spread, PRINTED_DIGIT, strict=True)
     return DecayTable(*(abs(value - m) / max(s, digit) for value, m, s, digit in rows))
 

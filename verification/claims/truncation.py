@@ -10,9 +10,9 @@ from typing import NamedTuple
 import mpmath
 import numpy as np
 
-from verification.claims import exact
+from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
-from verification.claims.paper_listing import (
+from verification.claims.numpy_listing import (
     LEMNISCATIC,
     LISTING,
     PLACEHOLDER,
@@ -65,7 +65,7 @@ def terms_and_tails(
 ) -> Finding:
     """F11: the size of one term, and of the sum over the far ones."""
     factors = {r: worst_term_factor(r) for r in (1e-6, 0.25, 0.5)}
-    area, radius = exact.cell_area(LISTING), 12 * 2 * PRINTED_HALF_PERIOD
+    area, radius = ground_truth.cell_area(LISTING), 12 * 2 * PRINTED_HALF_PERIOD
     tail = cube_tail(PRINTED_HALF_PERIOD, 12)
     density = tail * radius
     figures = {f"largest |T| |w|³/(2|z|) at |z/w|={r:g}": f for r, f in factors.items()}
@@ -153,8 +153,8 @@ def box_error(periods: HalfPeriods, size: int = 40) -> BoxError:
     """Errors of the sum over |m|, |n| <= 12 on the closed cell, short of its corners."""
     u, v = np.meshgrid(np.linspace(0.002, 0.998, size), np.linspace(0.002, 0.998, size))
     z = (2 * (u * periods[0] + v * periods[1])).ravel()
-    wp, wp_prime = exact.wp_and_prime(z, periods)
-    box_wp, box_prime = exact.box_sum(z, periods, BOX)
+    wp, wp_prime = ground_truth.wp_and_prime(z, periods)
+    box_wp, box_prime = ground_truth.box_sum(z, periods, BOX)
     return BoxError(z, np.abs(wp - box_wp), np.abs(wp_prime - box_prime))
 
 

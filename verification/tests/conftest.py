@@ -1,9 +1,10 @@
-"""Hypothesis profiles, the backends under test, and a guard on mpmath's global precision."""
+"""Hypothesis profiles, the backends and devices under test, and a guard on mpmath's precision."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import mpmath
 import pytest
@@ -19,24 +20,49 @@ settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=10_000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-
-def _torch_reason(device: str) -> str | None:
-    if "torch" not in available_backends():
-        return "the torch extra is not installed"
-    if device == "cuda" and not cuda_is_available():
-        return "no CUDA device on this machine"
-    return None
+_LEFT_OUT = pytest.StashKey[int]()  # how many tests of a device that is not here
 
 
-@pytest.fixture(params=["numpy", "torch:cpu", "torch:cuda"], scope="session")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of a CUDA device where there is none; the summary says how many."""
+    if cuda_is_available():
+        return
+    for_cuda = [item for item in items if item.get_closest_marker("cuda")]
+    if for_cuda:
+        items[:] = [item for item in items if item not in set(for_cuda)]
+        config.stash[_LEFT_OUT] = len(for_cuda)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that prints the summary; with xdist it collects nothing itself."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out:,} tests for CUDA were not collected: torch sees no CUDA device here."
+        )
+
+
+@pytest.fixture(
+    params=["numpy", "torch:cpu", pytest.param("torch:cuda", marks=pytest.mark.cuda)],
+    scope="session",
+)
 def subject(request: pytest.FixtureRequest) -> Subject:
-    """Every array backend on every device; what cannot run is skipped by name."""
+    """Every array backend on every device that is here."""
     library, _, device = request.param.partition(":")
     if library == "numpy":
         return numpy_subject()
-    reason = _torch_reason(device)
-    if reason:
-        pytest.skip(f"{request.param}: {reason}")
+    if library not in available_backends():
+        pytest.skip(f"{request.param}: the torch extra is not installed")
     return torch_subject(device)
 
 

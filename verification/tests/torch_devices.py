@@ -1,16 +1,10 @@
-"""The devices on which the torch tests run, in one place."""
+"""The devices on which the torch tests run, in one place.
+
+Tests with the mark `cuda` are collected only where torch sees a CUDA device; see conftest.py.
+"""
 
 import pytest
-import torch
 
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=pytest.mark.skipif(
-            not torch.cuda.is_available(), reason="cuda: torch sees no CUDA device here"
-        ),
-    ),
-]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 every_device = pytest.mark.parametrize("device", DEVICES)

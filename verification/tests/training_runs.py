@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-# Seconds, and yet with everything that carries a state: dropout, mixup, an average, a lattice.
+# A run of seconds with all that carries state: dropout, mixup, an average, a learned lattice.
 TINY = (
     "data.train_images=192",
     "data.validation=64",
@@ -34,7 +34,7 @@ TINY = (
     "logging.every_steps=3",
     "logging.tensorboard=false",
 )
-# Without dropout, whose masks depend on how a batch is divided.
+# Without dropout, because its masks depend on how a batch is divided.
 WITHOUT_DROPOUT = (
     "model.dropout=0.0",
     "model.drop_path=0.0",
@@ -44,18 +44,18 @@ WITHOUT_DROPOUT = (
 
 
 def train_command(folder: Path, *overrides: str, launcher: Sequence[str] = ()) -> list[str]:
-    module = ["-m", "training.commands.train", "digits", *TINY, *overrides]
+    module = ["-m", "training.cli", "train", "digits", *TINY, *overrides]
     return [sys.executable, *launcher, *module, "--folder", str(folder), "--resume"]
 
 
 def environment() -> dict[str, str]:
-    """That of this process, one thread, with the checkout's packages first."""
+    """The environment of this process with one thread and the packages of this checkout first."""
     here = str(Path(__file__).resolve().parents[2])
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": here}
 
 
 def train_apart(folder: Path, *overrides: str, launcher: Sequence[str] = ()) -> None:
-    """Train in a process of its own; its output on failure."""
+    """Train in a process of its own; a failure shows its output."""
     command = train_command(folder, *overrides, launcher=launcher)
     done = subprocess.run(
         command, env=environment(), capture_output=True, text=True, check=False, timeout=600
@@ -74,7 +74,7 @@ def assert_same_bits(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.
 
 
 def without_clocks(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a log or a result without what depends on time and place."""
+    """A row of a log or a result without what depends on the time and the machine."""
     clocks = ("seconds", "images_per_second", "training_seconds", "peak_memory_mb", "circumstances")
     return {key: value for key, value in row.items() if key not in clocks}
 

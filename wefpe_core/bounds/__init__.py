@@ -17,21 +17,13 @@ radius of validity is enlarged by ``2**-43`` before use, the result by ``2**-36`
 one. They bound truncation only; whoever sums the series in floating point adds rounding.
 """
 
-from wefpe_core.bounds.far_points import BoxRemainders as BoxRemainders
-from wefpe_core.bounds.lattice_sum import balanced_m_max as balanced_m_max
-from wefpe_core.bounds.lattice_sum import box_remainders as box_remainders
-from wefpe_core.bounds.lattice_sum import corrected_sum_bound as corrected_sum_bound
 from wefpe_core.bounds.lattice_sum import disk_paired_bound as disk_paired_bound
 from wefpe_core.bounds.lattice_sum import disk_unpaired_bound as disk_unpaired_bound
-from wefpe_core.bounds.lattice_sum import one_line_paired_bound as one_line_paired_bound
-from wefpe_core.bounds.lattice_sum import one_line_unpaired_bound as one_line_unpaired_bound
 from wefpe_core.bounds.lattice_sum import paired_sum_bound as paired_sum_bound
 from wefpe_core.bounds.lattice_sum import signed_sum_bound as signed_sum_bound
 from wefpe_core.bounds.lattice_sum import unpaired_sum_bound as unpaired_sum_bound
 from wefpe_core.bounds.laurent import laurent_bound as laurent_bound
-from wefpe_core.bounds.outward import TruncationBound as TruncationBound
+from wefpe_core.bounds.normalised_lattice import TruncationBound as TruncationBound
 from wefpe_core.bounds.q_series import QSeriesTerms as QSeriesTerms
 from wefpe_core.bounds.q_series import q_series_bound as q_series_bound
 from wefpe_core.bounds.q_series import q_series_terms_needed as q_series_terms_needed
-from wefpe_core.bounds.q_series import tau_derivative_bound as tau_derivative_bound
-from wefpe_core.bounds.q_series import uniform_q_series_bound as uniform_q_series_bound

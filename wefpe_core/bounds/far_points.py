@@ -1,6 +1,6 @@
-r"""Lattice points far from 0: where they start, and their sums of inverse powers.
+r"""Lattice points far from 0: where they start, and what they contribute.
 
-For periods 1 and :math:`\tau=x+iy`. ``T_p`` is the sum of :math:`|w|^{-p}` over the lattice
+The periods are 1 and :math:`\tau=x+iy`. ``T_p`` is the sum of :math:`|w|^{-p}` over the lattice
 points outside a box or a disk, the one ingredient of every bound of `lattice_sum`.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 import cmath
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
-from wefpe_core.bounds.outward import NormalisedPoint
+from wefpe_core.bounds.normalised_lattice import NormalisedPoint
 from wefpe_core.modular import invariants_of, theta_fourth_powers
 
 # Theta constants to q^25 leave out q^30 < 1e-35.
 _THETA_TERMS = 25
 
-# Convexity overestimates the first lines most: by 1.8 for p = 8 and k = 2, by 1.01 from 6 on.
+# Convexity overestimates the first lines most: by 1.4 for p = 6 and k = 2, by less than 1.06
+# from the fifth line on.
 _SINGLE_LINES = 4
 
 # For p: (integral of (1+t^2)^(-p/2) over the line, coefficients of the polynomial P_p with
@@ -27,15 +27,7 @@ _LINE_SUMS: dict[int, tuple[float, tuple[float, ...]]] = {
     3: (2.0, (1.0, 1.0)),
     4: (math.pi / 2, (1.0, 1.0)),
     6: (3 * math.pi / 8, (1.0, 1.0, 1 / 3)),
-    8: (5 * math.pi / 16, (1.0, 1.0, 2 / 5, 1 / 15)),
 }
-
-
-class BoxRemainders(NamedTuple):
-    r"""Sums of :math:`w^{-4}` and of :math:`w^{-6}` over the lattice points outside a box."""
-
-    g4: complex
-    g6: complex
 
 
 def box_radius(point: NormalisedPoint, m_max: int, n_max: int) -> float:
@@ -80,7 +72,7 @@ def _poisson_factor(p: int, distance: float) -> float:
         return 1.0
     r, d = math.exp(-t), -math.expm1(-t)
     # sum_k (kt)^j r^k is (t/d)^j times an Eulerian polynomial over d: safe for t near 0 too.
-    eulerian = (1.0, 1.0, 1 + r, 1 + 4 * r + r * r)
+    eulerian = (1.0, 1.0, 1 + r)
     coefficients = _LINE_SUMS[p][1]
     total = sum(c * (t / d) ** j * eulerian[j] for j, c in enumerate(coefficients))
     return 1 + 2 * r / d * total
@@ -108,21 +100,38 @@ def disk_tail_sum(p: int, point: NormalisedPoint, radius: float) -> float:
     return min(math.pi * (inside + beyond) / y, box_tail_sum(p, point, m_max, n_max))
 
 
+def paired_tail(z_abs: float, *, radius: float, order: int, tail_sum: float) -> tuple[float, float]:
+    r"""Bounds for the even part of wp, and the odd part of wp', that far points contribute.
+
+    Symmetric sets of w contribute :math:`\sum_k (2k+1) z^{2k} w^{-2k-2}` each to wp. From
+    ``2k+1 = order`` on, with ``|w| >= radius`` and ``tail_sum`` at least
+    :math:`\sum|w|^{-order-1}`, the sums in :math:`x=(|z|/radius)^2` are elementary; all their
+    terms are positive here, so nothing cancels.
+    """
+    theta = z_abs / radius
+    if not theta < 1:
+        return math.inf, math.inf
+    x = theta * theta
+    d = (1 - theta) * (1 + theta)
+    # sum_j (2j+s) x^j  and  sum_j (2j+s)(2j+s-1) x^j
+    even = order / d + 2 * x / d**2
+    odd = order * (order - 1) / d + (4 * order - 2) * x / d**2 + 4 * x * (1 + x) / d**3
+    return (
+        z_abs ** (order - 1) * even * tail_sum,
+        z_abs ** (order - 2) * odd * tail_sum,
+    )
+
+
 @lru_cache(maxsize=256)
-def normalised_remainders(tau: complex, m_max: int, n_max: int) -> BoxRemainders:
-    """`BoxRemainders` for periods 1 and tau: invariants minus the sum over the box."""
+def box_remainder(tau: complex, m_max: int, n_max: int) -> complex:
+    r"""Sum of :math:`w^{-4}` outside the box, for periods 1 and tau: g2/60 minus that inside."""
     thetas = theta_fourth_powers(cmath.exp(1j * math.pi * tau), terms=_THETA_TERMS)
-    g2, g3 = invariants_of(thetas, math.pi**2)
-    fourth, sixth = [-g2 / 60], [-g3 / 140]
+    g2, _ = invariants_of(thetas, math.pi**2)
+    terms = [-g2 / 60]
     # Even powers: half the box, twice.
     for n in range(n_max + 1):
         for m in range(-m_max if n else 1, m_max + 1):
             inverse = 1 / (m + n * tau)  # first, since a power of a large w could overflow
             square = inverse * inverse
-            fourth.append(2 * square * square)
-            sixth.append(2 * square * square * square)
-    return BoxRemainders(-_exact_sum(fourth), -_exact_sum(sixth))
-
-
-def _exact_sum(values: list[complex]) -> complex:
-    return complex(math.fsum(v.real for v in values), math.fsum(v.imag for v in values))
+            terms.append(2 * square * square)
+    return -complex(math.fsum(t.real for t in terms), math.fsum(t.imag for t in terms))

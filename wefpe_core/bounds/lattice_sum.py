@@ -16,30 +16,24 @@ from __future__ import annotations
 import math
 
 from wefpe_core.bounds.far_points import (
-    BoxRemainders,
     box_radius,
+    box_remainder,
     box_tail_sum,
     disk_tail_sum,
-    normalised_remainders,
+    paired_tail,
 )
-from wefpe_core.bounds.outward import (
+from wefpe_core.bounds.normalised_lattice import (
     NormalisedPoint,
     TruncationBound,
     checked_count,
     normalise,
     original_units,
-    paired_tail,
 )
 from wefpe_core.errors import InputError
 
-# The rounding error of a remainder g_4 or g_6: terms and full sums are within about 30
+# The rounding error of the remainder g_4: terms and full sums are within about 30
 # roundings of sums of absolute values that no reduced lattice brings above 8.
 _REMAINDER_SLACK = 2.0**-43
-
-# pi * B and 8 * B, where B = coth(t) + t/sinh(t)^2 <= 1.00169 at t = 3*pi/2 is the largest
-# Poisson factor a balanced box can have.
-_ONE_LINE_PAIRED = 3.15
-_ONE_LINE_UNPAIRED = 8.015
 
 
 def paired_sum_bound(
@@ -102,8 +96,9 @@ def signed_sum_bound(
     .. math:: |\wp-S| \le 3|z|^2|g_4| + |z|^4\frac{5-3\theta^2}{(1-\theta^2)^2}T_6, \qquad
               |\wp'-S'| \le 6|z||g_4| + |z|^3\frac{20-18\theta^2+6\theta^4}{(1-\theta^2)^3}T_6
 
-    with :math:`g_4` of `box_remainders`. Parameters and result are those of
-    `paired_sum_bound`; the first call for a lattice and box costs a sum over the box.
+    with :math:`g_4 = g_2/60 - \sum_{box}' w^{-4}`, the sum over the points outside the box
+    (DLMF 23.3.1). Parameters and result are those of `paired_sum_bound`; the first call for a
+    lattice and box costs a sum over the box.
     """
     point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
     wp, wp_prime = paired_tail(
@@ -114,102 +109,10 @@ def signed_sum_bound(
     )
     if wp == math.inf:
         return original_units(wp, wp_prime, point)
-    leading = abs(normalised_remainders(point.tau, m_max, n_max).g4) + _REMAINDER_SLACK
+    leading = abs(box_remainder(point.tau, m_max, n_max)) + _REMAINDER_SLACK
     return original_units(
         wp + 3 * point.z_abs**2 * leading, wp_prime + 6 * point.z_abs * leading, point
     )
-
-
-def corrected_sum_bound(
-    z: complex, omega1: complex, omega3: complex, *, m_max: int, n_max: int
-) -> TruncationBound:
-    r"""Bound for the box sum after two terms of its tail have been added back.
-
-    The corrected sums are :math:`S+3g_4z^2+5g_6z^4` and :math:`S'+6g_4z+20g_6z^3` with the
-    values `box_remainders` returns (their rounding is part of the bound):
-
-    .. math:: |z|^6\frac{7-5\theta^2}{(1-\theta^2)^2}T_8, \qquad
-              |z|^5\frac{42-54\theta^2+20\theta^4}{(1-\theta^2)^3}T_8.
-
-    Parameters and result are those of `paired_sum_bound`.
-    """
-    point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
-    wp, wp_prime = paired_tail(
-        point.z_abs,
-        radius=box_radius(point, m_max, n_max),
-        order=7,
-        tail_sum=box_tail_sum(8, point, m_max, n_max),
-    )
-    if wp == math.inf:
-        return original_units(wp, wp_prime, point)
-    r = point.z_abs
-    return original_units(
-        wp + _REMAINDER_SLACK * (3 * r**2 + 5 * r**4),
-        wp_prime + _REMAINDER_SLACK * (6 * r + 20 * r**3),
-        point,
-    )
-
-
-def box_remainders(omega1: complex, omega3: complex, *, m_max: int, n_max: int) -> BoxRemainders:
-    r"""The leading coefficients of the box sum's tail, :math:`g_k = G_k - \sum_{box}' w^{-k}`.
-
-    :math:`G_4=g_2/60` and :math:`G_6=g_3/140` are the full sums (DLMF 23.3.1, 23.3.2). The
-    tail of wp begins :math:`3g_4z^2+5g_6z^4`. Costs one pass over the box; remembered.
-    """
-    point, m_max, n_max = _checked_box(0, omega1, omega3, m_max, n_max)
-    g4, g6 = normalised_remainders(point.tau, m_max, n_max)
-    period = 2 * complex(omega1)
-    for _ in range(4):
-        g4 /= period
-    for _ in range(6):
-        g6 /= period
-    return BoxRemainders(g4, g6)
-
-
-def balanced_m_max(omega1: complex, omega3: complex, *, n_max: int) -> int:
-    """Smallest `m_max` for which the one-line bounds hold: ``|tau| (n_max + 1/2) - 1/2``."""
-    tau_abs = normalise(0, omega1, omega3).tau_abs
-    n_max = checked_count("n_max", n_max, minimum=1)
-    # The constants leave a thousandth to spare, so a product rounded up to just above an
-    # integer may count as that integer.
-    needed = (tau_abs * (n_max + 0.5) - 0.5) * (1 - 2.0**-40)
-    if not needed < 2**31 - 1:
-        raise InputError(f"no balanced box for n_max={n_max}: m_max would be {needed:g}")
-    return math.ceil(needed)
-
-
-def one_line_paired_bound(
-    z: complex, omega1: complex, omega3: complex, *, m_max: int, n_max: int
-) -> TruncationBound:
-    r"""Bound for a balanced box, short enough to quote.
-
-    With :math:`R=(N+\frac12)\,\mathrm{Im}\,\tau\,|2\omega_1|`, the area
-    :math:`A=|2\omega_1|^2\,\mathrm{Im}\,\tau` and :math:`\theta=|z|/R`:
-
-    .. math:: |\wp-S| \le 9.45\,\frac{1-\theta^2/3}{(1-\theta^2)^2}\,\frac{|z|^2}{AR^2}, \qquad
-              |\wp'-S'| \le 18.9\,\frac{1+\theta^2/3}{(1-\theta^2)^3}\,\frac{|z|}{AR^2}.
-
-    In the Voronoi cell of 0, :math:`\theta\le 1/(\sqrt2(N+\frac12))`. Parameters and result
-    are those of `paired_sum_bound`; an `m_max` below `balanced_m_max` is an `InputError`.
-    """
-    point, radius = _balanced_box(z, omega1, omega3, m_max, n_max)
-    tail_sum = _ONE_LINE_PAIRED / (point.height * radius) / radius
-    wp, wp_prime = paired_tail(point.z_abs, radius=radius, order=3, tail_sum=tail_sum)
-    return original_units(wp, wp_prime, point)
-
-
-def one_line_unpaired_bound(
-    z: complex, omega1: complex, omega3: complex, *, m_max: int, n_max: int
-) -> TruncationBound:
-    r"""The unpaired companion of `one_line_paired_bound`, for any set containing the box.
-
-    .. math:: |\wp-S| \le 16.03\,\frac{1+\theta/2}{(1-\theta)^2}\,\frac{|z|}{AR}, \qquad
-              |\wp'-S'| \le \frac{16.03}{(1-\theta)^3}\,\frac{1}{AR}.
-    """
-    point, radius = _balanced_box(z, omega1, omega3, m_max, n_max)
-    tail_sum = _ONE_LINE_UNPAIRED / point.height / radius
-    wp, wp_prime = _unpaired_tail(point.z_abs, radius=radius, tail_sum=tail_sum)
-    return original_units(wp, wp_prime, point)
 
 
 def disk_paired_bound(
@@ -245,19 +148,6 @@ def _checked_box(
         checked_count("m_max", m_max, minimum=1),
         checked_count("n_max", n_max, minimum=1),
     )
-
-
-def _balanced_box(
-    z: complex, omega1: complex, omega3: complex, m_max: int, n_max: int
-) -> tuple[NormalisedPoint, float]:
-    point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
-    smallest = balanced_m_max(omega1, omega3, n_max=n_max)
-    if m_max < smallest:
-        raise InputError(
-            f"m_max must be at least {smallest} for n_max={n_max} and tau={point.tau!r}, "
-            f"got {m_max}"
-        )
-    return point, (n_max + 0.5) * point.height
 
 
 def _checked_disk(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from wefpe_core.bounds.outward import (
+from wefpe_core.bounds.far_points import paired_tail
+from wefpe_core.bounds.normalised_lattice import (
     TruncationBound,
     checked_count,
     normalise,
     original_units,
-    paired_tail,
 )
 
 # Dirichlet series are summed to here and the rest bounded: 3e-6 too much at the exponent 2,

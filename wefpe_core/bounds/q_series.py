@@ -18,20 +18,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from wefpe_core.bounds.outward import (
+from wefpe_core.bounds.normalised_lattice import (
     NormalisedPoint,
     TruncationBound,
     checked_count,
     normalise,
     original_units,
-    power_sum_tail,
 )
 from wefpe_core.errors import InputError
-
-# Largest values over reduced lattices and K >= 1 of the exact bound at |Im(z/a)| = Im(tau)/2
-# over (K+1)|q|^(K+1), resp. (K+1)^2 |q|^(K+1); reached at the hexagonal lattice and K = 1.
-_UNIFORM_WP = 1.12
-_UNIFORM_WP_PRIME = 1.17
 
 # In the cell, |q|^k with |q| < 0.066 is below every double after 300 terms. This leaves room
 # for points far above it, where the series converges slowly.
@@ -91,58 +85,6 @@ def q_series_bound(
     return original_units(4 * math.pi**2 * wp, 8 * math.pi**3 * wp_prime, point)
 
 
-def tau_derivative_bound(
-    z: complex, omega1: complex, omega3: complex, *, rows: int, terms: int | QSeriesTerms
-) -> TruncationBound:
-    r"""Bound for the tail of the derivatives of wp and wp' with respect to tau.
-
-    They are at fixed z and :math:`\omega_1`, so :math:`\partial/\partial\omega_3` is this over
-    :math:`|\omega_1|`. Row n of a series contributes a further factor
-    :math:`2\pi i k n`, and the rows behind R sum to
-
-    .. math:: \sum_{n>R} n\,p^{(n-1)k} = p^{Rk}\,\frac{1+R(1-p^k)}{(1-p^k)^2},
-
-    a decreasing factor in k. Parameters are those of `q_series_bound`.
-    """
-    point, rows, counts = _checked_series(z, omega1, omega3, rows, terms)
-    tail_a, tail_b, tail_constant = _log_ratios(point, rows)
-
-    def tail(power: int, log_ratio: float, after: int) -> float:
-        d = _one_minus_nome_power(point, after)
-        return power_sum_tail(power, log_ratio, after) * (1 + rows * d) / d**2
-
-    wp = (
-        2 * tail(2, tail_constant, counts.constant)
-        + tail(2, tail_a, counts.a)
-        + tail(2, tail_b, counts.b)
-    )
-    wp_prime = tail(3, tail_a, counts.a) + tail(3, tail_b, counts.b)
-    return original_units(8 * math.pi**3 * wp, 16 * math.pi**4 * wp_prime, point)
-
-
-def uniform_q_series_bound(
-    omega1: complex, omega3: complex, *, rows: int, terms: int
-) -> TruncationBound:
-    r"""Bound for every z within half a row of the row through 0, short enough to quote.
-
-    .. math::
-
-       4\pi^2|a|^{-2}\cdot1.12\,(K+1)\,|q|^{(2R+1)(K+1)}, \qquad
-       8\pi^3|a|^{-3}\cdot1.17\,(K+1)^2\,|q|^{(2R+1)(K+1)}, \qquad |q|=e^{-\pi\,\mathrm{Im}\,\tau}.
-
-    Here :math:`|\mathrm{Im}(z/a)|\le\frac12\mathrm{Im}\,\tau`, and `terms` is at least 1.
-    """
-    point = normalise(0, omega1, omega3)
-    rows = checked_count("rows", rows, minimum=0)
-    n = checked_count("terms", terms, minimum=1) + 1
-    power = math.exp(-math.pi * point.height * (2 * rows + 1) * n)
-    return original_units(
-        4 * math.pi**2 * _UNIFORM_WP * n * power,
-        8 * math.pi**3 * _UNIFORM_WP_PRIME * n * n * power,
-        point,
-    )
-
-
 def q_series_terms_needed(
     z: complex, omega1: complex, omega3: complex, *, rows: int, tolerance: TruncationBound
 ) -> int:
@@ -199,3 +141,18 @@ def _log_ratios(point: NormalisedPoint, rows: int) -> tuple[float, float, float]
 
 def _one_minus_nome_power(point: NormalisedPoint, after: int) -> float:
     return -math.expm1(-2 * math.pi * point.height * (after + 1))
+
+
+def power_sum_tail(power: int, log_x: float, after: int) -> float:
+    r""":math:`\sum_{k>after} k^{power} x^k` for :math:`x=e^{log\_x}` and power 0 to 2.
+
+    Infinite where the series diverges. Written as positive terms in :math:`1-x`.
+    """
+    if not log_x < 0:
+        return math.inf
+    n = after + 1
+    x, d = math.exp(log_x), -math.expm1(log_x)
+    # Each entry is sum_j j^i x^j over j >= 0, the Eulerian closed form.
+    sums = (1 / d, x / d**2, x * (1 + x) / d**3)
+    total = sum(math.comb(power, i) * float(n) ** (power - i) * sums[i] for i in range(power + 1))
+    return math.exp(n * log_x) * total

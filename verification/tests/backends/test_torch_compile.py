@@ -400,7 +400,7 @@ def test_the_table_of_a_learned_lattice_is_arranged_as_that_of_numbers(dtype, de
     """What is compiled takes the constants from a table; here without a compiler."""
     z, lattice = some_points(device, dtype=dtype), Lattice(*half_periods(device, dtype))
     parts = torch_backend.as_pair(z)
-    table = torch_backend._learned_table(lattice, parts)
+    table = torch_backend._table_of_tensors(lattice, parts)
     got = torch_backend._on_table(torch_backend.kernel.wp_and_prime, parts.re, parts.im, table)
     assert_identical(tuple(map(torch_backend.as_complex, got)), BACKEND.wp_and_prime(z, lattice))
 

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
+from training.cli import main
 from training.encodings import describe_encoding
-from training.list_encodings import main
 from training.study.draw_encodings import measured_changes
 from verification.tests.encoding_cases import NAMES
 
@@ -65,7 +65,7 @@ def test_pictures_show_a_section_through_finite_maps(name):
 
 def test_the_command_draws_what_it_is_asked_for(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    assert main(["none", "weierstrass_green", "--draw", str(tmp_path / "new")]) == 0
+    assert main(["encodings", "none", "weierstrass_green", "--draw", str(tmp_path / "new")]) == 0
     paths = sorted((tmp_path / "new").iterdir())
     assert [path.name for path in paths] == ["none.png", "weierstrass_green.png"]
     assert all(path.read_bytes().startswith(PNG) for path in paths)
@@ -73,7 +73,7 @@ def test_the_command_draws_what_it_is_asked_for(tmp_path, capsys):
 
 
 def test_the_command_prints_what_another_grid_changes(capsys):
-    assert main(["--resolution"]) == 0
+    assert main(["encodings", "--resolution"]) == 0
     printed = capsys.readouterr().out
     changes = measured_changes()
     for name, by, change in changes:

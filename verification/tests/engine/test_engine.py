@@ -1,11 +1,13 @@
-"""The parts of the engine: schedule, parameter groups, checkpoints, logs, and what is refused."""
+"""The pieces of the engine: schedule, parameter groups, checkpoints, logs, and what is refused."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ from training.engine.checkpoints import Checkpoint
 from training.engine.optimization import build_optimizer, parameter_groups, rate_factor, set_rate
 from training.engine.run_folder import append_line, read_lines, training_rows
 from training.engine.trainer import compile_model
-from training.errors import DamagedCheckpointError, RunError
+from training.errors import CheckpointFormatError, DamagedCheckpointError, RunError
 
 # --- Schedule ------------------------------------------------------------------------------
 
@@ -94,8 +96,18 @@ def test_the_three_tiers_have_their_rates():
     groups = parameter_groups(micro("weierstrass"))
     optimizer = build_optimizer(groups, options)
     set_rate(optimizer, 0.5)
-    rates = {g.part: p["lr"] for g, p in zip(groups, optimizer.param_groups, strict=True)}
+    rates = {g.tier: p["lr"] for g, p in zip(groups, optimizer.param_groups, strict=True)}
     assert rates == pytest.approx({"backbone": 2e-5, "encoding": 3.2e-4, "head": 4e-4})
+
+
+def test_every_optimiser_of_the_schema_can_be_built():
+    groups = parameter_groups(micro("none"))
+    for name in get_args(Optimizer.model_fields["name"].annotation):
+        options = Optimizer(name=name, learning_rate=8e-4, weight_decay=0.25)
+        optimizer = build_optimizer(groups, options)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        decays = [group["weight_decay"] for group in optimizer.param_groups]
+        assert decays == [0.25 if group.decays else 0.0 for group in groups]
 
 
 def test_models_with_one_seed_start_from_the_same_weights_whatever_their_encoding():
@@ -165,6 +177,50 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, damage,
     assert "step-00000002" in problems[0]
 
 
+def change_state(folder: Path, step: int, **changes: object) -> None:
+    """Change keys of a state.json; None removes one."""
+    path = folder / checkpoints.folder_name(step) / "state.json"
+    state = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: each for key, each in state.items() if each is not None}))
+
+
+def test_the_state_says_its_format(tmp_path):
+    path = checkpoints.save(tmp_path, some_checkpoint(1), keep=1) / "state.json"
+    assert json.loads(path.read_text())["format"] == 1
+    assert "format" not in checkpoints.load(tmp_path, 1).state
+
+
+def test_a_checkpoint_without_a_format_is_read_as_before(tmp_path):
+    checkpoints.save(tmp_path, some_checkpoint(3), keep=1)
+    change_state(tmp_path, 3, format=None)
+    found, problems = checkpoints.load_latest(tmp_path)
+    assert found is not None
+    assert problems == []
+    assert found.state == some_checkpoint(3).state
+    assert torch.equal(
+        found.tensors["model"]["a.weight"], some_checkpoint(3).tensors["model"]["a.weight"]
+    )
+
+
+def test_a_newer_format_is_refused_by_name_and_not_passed_over(tmp_path):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, some_checkpoint(step), keep=2)
+    change_state(tmp_path, 2, format=2)
+    message = (
+        r"step-00000002.state\.json has format 2; this version of wefpe reads .* up to 1\. Resume"
+    )
+    with pytest.raises(CheckpointFormatError, match=message):
+        checkpoints.load_latest(tmp_path)  # step 1 is whole, but would lose step 2
+
+
+@pytest.mark.parametrize("found", ["one", 0, 1.5])
+def test_a_format_that_is_no_number_is_damage(tmp_path, found):
+    checkpoints.save(tmp_path, some_checkpoint(1), keep=1)
+    change_state(tmp_path, 1, format=found)
+    with pytest.raises(DamagedCheckpointError, match="format"):
+        checkpoints.load(tmp_path, 1)
+
+
 def test_nothing_to_resume_from(tmp_path):
     assert checkpoints.load_latest(tmp_path / "none") == (None, [])
 
@@ -215,6 +271,7 @@ def test_of_repeated_steps_the_later_line_counts(tmp_path):
     assert training_rows(path) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such rights")
 def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     path = tmp_path / "weights.safetensors"

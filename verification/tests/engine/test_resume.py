@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -44,7 +43,7 @@ def kill_when(folder: Path, event: str) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.002)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         process.stdout.close()
 

@@ -17,15 +17,14 @@ pytest.importorskip("accelerate")
 
 from accelerate import Accelerator
 
-from training.commands import evaluate as evaluate_command
-from training.commands import train as train_command
+from training.cli import main
 from training.config import dump_toml, load_config
 from training.data import open_data
 from training.data import splits as splits_module
 from training.engine.finished_run import evaluate_run, open_finished_run
 from training.engine.run import run
-from training.engine.run_folder import RunFolder, training_rows
-from training.errors import NonFiniteError, RunError
+from training.engine.run_folder import RunFolder, same_config, training_rows
+from training.errors import CheckpointFormatError, NonFiniteError, RunError
 from training.models.checkpoint_files import CheckpointError
 from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
 
@@ -92,6 +91,45 @@ def test_a_folder_with_a_run_is_not_overwritten(finished):
 def test_a_run_of_another_config_is_not_resumed(finished):
     with pytest.raises(RunError, match=r"optimizer\.learning_rate was 0\.003, is 0\.004"):
         short_run(finished, "optimizer.learning_rate=0.004", resume=True)
+
+
+def test_a_run_begun_before_formats_were_counted_is_resumed(tmp_path):
+    # The folder was written by the last version without formats, stopped after epoch 1 of 2.
+    path = tmp_path / "run"
+    shutil.copytree(Path(__file__).parent / "run_without_format", path)
+    before = (path / "log.jsonl").read_text()
+    result = run(load_config(path / "config.toml"), path, resume=True, console=QUIET)
+    assert (path / "log.jsonl").read_text().startswith(before)
+    *_, third, fourth, epoch = training_rows(path / "log.jsonl")
+    # That version went on with these numbers, on one machine: others round differently.
+    assert third["loss"] == pytest.approx(2.4045040607452393, rel=1e-5)
+    assert fourth["loss"] == pytest.approx(2.4404449462890625, rel=1e-5)
+    assert epoch["validation"]["loss"] == pytest.approx(2.402520179748535, rel=1e-5)
+    assert epoch["encoding"]["tau_imag"] == pytest.approx(0.9974254360807715, rel=1e-6)
+    assert result["epochs"] == 2
+
+
+def test_a_run_of_a_newer_format_is_not_resumed(tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(Path(__file__).parent / "run_without_format", path)
+    state = path / "checkpoints" / "step-00000002" / "state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"format": 7}))
+    before = (path / "log.jsonl").read_text()
+    with pytest.raises(CheckpointFormatError, match="has format 7"):
+        run(load_config(path / "config.toml"), path, resume=True, console=QUIET)
+    assert (path / "log.jsonl").read_text() == before
+
+
+def test_the_config_of_a_folder_counts_and_not_a_hash_of_an_earlier_version(tmp_path, finished):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    recorded = json.loads((path / "result.json").read_text()) | {"config_hash": "0123456789abcdef"}
+    (path / "result.json").write_text(json.dumps(recorded))
+    folder = RunFolder(path)
+    assert same_config(folder, load_config("digits", SHORT))
+    assert short_run(path, resume=True) == recorded
+    assert same_config(folder, load_config("digits", [*SHORT, "logging.every_steps=7"]))
+    assert not same_config(folder, load_config("digits", [*SHORT, "seed=1"]))
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
@@ -263,7 +301,7 @@ def test_what_cannot_be_trained_is_one_line_and_code_2(tmp_path, capsys, argumen
     folder = tmp_path / "run"
     if torch.cuda.is_available() and said == "GPU":
         pytest.skip("this machine has a GPU, where fp16 works")
-    assert train_command.main([*arguments, "--folder", str(folder)]) == 2
+    assert main(["train", *arguments, "--folder", str(folder)]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
@@ -271,30 +309,30 @@ def test_what_cannot_be_trained_is_one_line_and_code_2(tmp_path, capsys, argumen
 
 
 def test_the_configs_are_listed(capsys):
-    assert train_command.main(["--list"]) == 0
+    assert main(["train", "--list"]) == 0
     assert "digits" in capsys.readouterr().out
 
 
 def test_the_effective_config_shown_can_be_saved(capsys):
     name = "a/long/" * 20
     words = ["digits", "data.name=folder", "data.image_size=32", f"data.path={name}"]
-    assert train_command.main([*words, "--show"]) == 0
+    assert main(["train", *words, "--show"]) == 0
     assert tomllib.loads(capsys.readouterr().out)["data"]["path"] == name
 
 
 def test_the_effective_config_is_shown(capsys):
-    assert train_command.main(["digits", "training.epochs=7", "--show"]) == 0
+    assert main(["train", "digits", "training.epochs=7", "--show"]) == 0
     assert "epochs = 7" in capsys.readouterr().out
 
 
 def test_evaluate_says_what_is_missing(tmp_path, capsys):
-    assert evaluate_command.main([str(tmp_path)]) == 2
+    assert main(["evaluate", str(tmp_path)]) == 2
     assert "config.toml" in capsys.readouterr().err
 
 
 def test_evaluate_takes_squares_and_rectangles(finished, capsys):
     for typed, written in (("12", 12), ("8x12", [8, 12])):
-        assert evaluate_command.main([str(finished), "--image-size", typed]) == 0
+        assert main(["evaluate", str(finished), "--image-size", typed]) == 0
         row = json.loads((finished / "evaluations.jsonl").read_text().splitlines()[-1])
         assert (row["image_size"], row["split"], row["images"]) == (written, "validation", 64)
         assert f"{row['accuracy']:.2%}" in capsys.readouterr().out
@@ -303,7 +341,7 @@ def test_evaluate_takes_squares_and_rectangles(finished, capsys):
 def test_evaluate_refuses_sizes_that_do_not_fit(finished, capsys):
     before = (finished / "evaluations.jsonl").read_text()
     for typed, found in (("9", "9 x 9 pixels.*patches of 2"), ("8by12", "HEIGHTxWIDTH")):
-        assert evaluate_command.main([str(finished), "--image-size", typed]) == 2
+        assert main(["evaluate", str(finished), "--image-size", typed]) == 2
         assert re.search(found, capsys.readouterr().err)
     assert (finished / "evaluations.jsonl").read_text() == before
 
@@ -320,6 +358,6 @@ def test_images_made_smaller_are_normalised_as_in_training(finished):
 
 
 def test_evaluate_prints_the_accuracy(finished, capsys):
-    assert evaluate_command.main([str(finished), "--split", "test"]) == 0
+    assert main(["evaluate", str(finished), "--split", "test"]) == 0
     accuracy = json.loads((finished / "result.json").read_text())["test_accuracy"]
     assert f"{accuracy:.2%}" in capsys.readouterr().out

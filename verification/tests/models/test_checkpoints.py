@@ -27,7 +27,7 @@ from training.models import (
 from training.models.checkpoint_files import read_weights
 from training.models.checkpoints import split_positions
 from verification.tests.model_doubles import MICRO, images
-from wefpe_core import BackendUnavailableError, InputError
+from wefpe_core import InputError, MissingDependencyError
 
 SQUARE = (3, 3)
 
@@ -555,5 +555,5 @@ def test_what_the_hub_does_not_have_is_named(hub):
 
 def test_without_the_library_of_the_hub_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(BackendUnavailableError, match=r"wefpe\[hub\]"):
+    with pytest.raises(MissingDependencyError, match=r"wefpe\[hub\]"):
         load_checkpoint(model_with(), "hf-hub:owner/vit")

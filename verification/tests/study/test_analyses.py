@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from training.commands.analyse import main
+from training.cli import main
 from training.encodings import available_encodings
 from training.figure_style import curve_style, new_figure
 from training.study.analyse_relative import leading_components, recovery, relative_analysis
@@ -282,10 +282,10 @@ def test_relative_refuses_a_query_outside_the_grid() -> None:
 
 def test_the_command_writes_a_folder_once(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["relative", "--grid", "3x4", "-e", "weierstrass"]) == 0
+    assert main(["analyse", "relative", "--grid", "3x4", "-e", "weierstrass"]) == 0
     assert (tmp_path / "analyses" / "relative" / "relative.png").exists()
     capsys.readouterr()
-    assert main(["relative", "--grid", "3x4"]) == 2
+    assert main(["analyse", "relative", "--grid", "3x4"]) == 2
     assert "exists" in capsys.readouterr().err
 
 
@@ -303,7 +303,7 @@ def test_what_the_machine_refuses_is_one_line(raised, said, tmp_path, monkeypatc
         raise raised
 
     monkeypatch.setattr(module, "landscape", broken)
-    assert main(["surface", "-o", str(tmp_path / "out")]) == 2
+    assert main(["analyse", "surface", "-o", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert said in message
     assert len(message.splitlines()) == 1
@@ -317,16 +317,16 @@ def test_an_interruption_says_so(tmp_path, monkeypatch, capsys) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "landscape", interrupted)
-    assert main(["surface", "-o", str(tmp_path / "out")]) == 130
+    assert main(["analyse", "surface", "-o", str(tmp_path / "out")]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_hold_a_folder_is_refused_before_work(tmp_path, capsys) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["decay", "-o", str(tmp_path / "file" / "out")]) == 2
+    assert main(["analyse", "decay", "-o", str(tmp_path / "file" / "out")]) == 2
     assert "cannot be made" in capsys.readouterr().err
 
 
 def test_without_an_analysis_the_help_is_shown(capsys) -> None:
-    assert main([]) == 2
+    assert main(["analyse"]) == 2
     assert capsys.readouterr().err.startswith("Usage: wefpe analyse")

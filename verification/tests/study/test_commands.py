@@ -15,7 +15,8 @@ pytest.importorskip("matplotlib")
 
 from PIL import Image
 
-from training.commands.analyse import main, summaries
+from training.cli import main
+from training.commands.analyse import summaries
 from training.study import gallery as gallery_module
 from training.study.analyse_decay import decay_markdown, usual_encodings
 from training.study.analysis import PageInputs, load_analysis
@@ -34,12 +35,12 @@ def gallery(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gallery_module, "SHORT_RUN", (*gallery_module.SHORT_RUN[2:], *SMALL))
         words = ["all", "-e", "weierstrass", "-e", "learned", "--grid", "3x4", "--seeds", "0,1"]
-        assert main([*words, "--output", str(folder)]) == 0
+        assert main(["analyse", *words, "--output", str(folder)]) == 0
     return folder
 
 
 def commands() -> set[str]:
-    return set(summaries()) - {"docs"}
+    return set(summaries())
 
 
 def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) -> None:
@@ -77,7 +78,7 @@ def test_the_runs_of_the_gallery_serve_the_other_commands(
         ["rollout", run, "--test-images", "1"],
         ["all", "--run", run, "-e", "weierstrass", "--grid", "2x3", "--seeds", "0"],
     ):
-        assert main([*words, "-o", str(tmp_path / words[0])]) == 0, words
+        assert main(["analyse", *words, "-o", str(tmp_path / words[0])]) == 0, words
     assert (tmp_path / "all" / "index.html").exists()
     assert not (tmp_path / "all" / "runs").exists()
 
@@ -123,7 +124,7 @@ def test_mistakes_are_one_line_and_write_nothing(
     words: list[str], message: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(["analyse", *words]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said
     assert len(said.splitlines()) == 1
@@ -135,7 +136,7 @@ def test_an_output_that_exists_is_refused_before_any_work(
     name: str, tmp_path: Path, capsys
 ) -> None:
     needs = [str(tmp_path)] if name in ("rollout", "resolution", "curves", "lattice") else []
-    assert main([name, *needs, "-o", str(tmp_path)]) == 2
+    assert main(["analyse", name, *needs, "-o", str(tmp_path)]) == 2
     assert "exists" in capsys.readouterr().err
 
 
@@ -149,7 +150,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
         gallery_module, "_in_order", lambda: [("structure", replace(structure, analyse=broken))]
     )
     words = ["all", "-e", "learned", "--grid", "2x2", "-o", str(tmp_path / "out")]
-    assert main(words) == 2
+    assert main(["analyse", *words]) == 2
     assert "broken on purpose" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -162,8 +163,9 @@ def test_encodings_without_a_table_go_without_the_analysis_of_tables() -> None:
 
 def test_the_help_of_all_analyses_imports_none_of_them() -> None:
     code = (
-        "import sys, training.commands.analyse as command\n"
-        "assert command.main(['--help']) == 0\n"
+        "import sys\n"
+        "from training.cli import main\n"
+        "assert main(['analyse', '--help']) == 0\n"
         "heavy = ('torch', 'matplotlib', 'pandas', 'scipy', 'jinja2')\n"
         "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
     )
@@ -180,7 +182,7 @@ def test_the_docs_are_made_from_what_the_analyses_name(tmp_path, monkeypatch) ->
     surface = load_analysis("surface")
     small = replace(surface, docs_arguments={"grid": (2, 3)})
     monkeypatch.setattr(gallery_module, "_in_order", lambda: [("surface", small)])
-    assert main(["docs", str(tmp_path)]) == 0
+    assert main(["docs", "analyses", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["surface.png"]
     with Image.open(tmp_path / "surface.png") as picture:
         assert picture.width == 1000

@@ -13,8 +13,7 @@ from scipy import stats
 
 pytest.importorskip("accelerate")
 
-from training.commands import compare as compare_command
-from training.commands import results as results_command
+from training.cli import main
 from training.config import change_config, load_config
 from training.config.encoding_rules import build_position_encoding
 from training.errors import RunError
@@ -195,12 +194,12 @@ SMALL = [*TINY, "training.epochs=1", "data.train_images=64", "checkpoint.every_s
 def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = ["digits", *SMALL, "-e", "learned", "-e", "none", "--folder", str(folder)]
-    assert compare_command.main([*words, "--seeds", "0"]) == 0
+    assert main(["compare", *words, "--seeds", "0"]) == 0
     finished = folder / "learned-seed0" / "result.json"
     before = finished.stat().st_mtime_ns
     # As a crash of the second run would leave it.
     (folder / "none-seed0" / "result.json").unlink()
-    assert compare_command.main([*words, "--seeds", "0,1", "--jobs", "2"]) == 0
+    assert main(["compare", *words, "--seeds", "0,1", "--jobs", "2"]) == 0
     assert finished.stat().st_mtime_ns == before
     with (folder / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -217,13 +216,13 @@ def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, caps
 
     capsys.readouterr()
     changed = [*words, "optimizer.learning_rate=0.01", "--table-only"]
-    assert compare_command.main(changed) == 2
+    assert main(["compare", *changed]) == 2
     assert "another config" in capsys.readouterr().err
 
 
 def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
     words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
-    assert compare_command.main(words) == 2
+    assert main(["compare", *words]) == 2
     assert "alfa" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
@@ -258,7 +257,7 @@ def test_published_tables_come_from_the_rows_alone(tmp_path, capsys):
     given = {"learned": {0: 0.30, 1: 0.40}, "none": {0: 0.25, 1: 0.35}}
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "runs.csv").write_text(runs_csv(rows_of(given)))
-    assert results_command.main([str(tmp_path)]) == 0
+    assert main(["results", str(tmp_path)]) == 0
     table = (tmp_path / "scratch.md").read_text()
     assert table == summary_markdown(summarise(given, "learned"), "learned")
     assert "| `none` | 2 | 30.00 |" in table
@@ -278,10 +277,10 @@ def test_long_names_leave_room_in_a_narrow_terminal():
 
 
 def test_rows_that_cannot_be_read_are_named(tmp_path, capsys):
-    assert results_command.main([str(tmp_path)]) == 2
+    assert main(["results", str(tmp_path)]) == 2
     assert "no folder with runs.csv" in capsys.readouterr().err
     (tmp_path / "a").mkdir()
     for text, said in (("", "no rows"), ("encoding,seed\nx,1\n", "test_accuracy")):
         (tmp_path / "a" / "runs.csv").write_text(text)
-        assert results_command.main([str(tmp_path)]) == 2
+        assert main(["results", str(tmp_path)]) == 2
         assert said in capsys.readouterr().err

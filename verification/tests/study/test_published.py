@@ -15,8 +15,7 @@ pytest.importorskip("accelerate")
 import torch
 from safetensors.torch import save_file
 
-from training.commands import publish as publish_command
-from training.commands import results as results_command
+from training import cli
 from training.config import (
     change_config,
     config_hash,
@@ -36,7 +35,7 @@ from training.study.compare import is_of_an_arm, parse_arm
 from training.study.publish import LEARNED, lattice_numbers, read_learned
 from training.study.results import start_of
 from training.study.statistics import COLUMNS, runs_csv
-from verification import blocks
+from verification.readme import fill_page
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
 
@@ -71,7 +70,7 @@ def test_the_tables_are_those_of_the_rows(remade):
 @pytest.mark.parametrize("page", PAGES, ids=["README", "docs/results/README"])
 def test_the_pages_show_the_tables_of_the_rows(page, remade):
     text = page.read_text("utf-8")
-    assert blocks.fill_page(text, remade) == text
+    assert fill_page(text, remade) == text
     shown = set(re.findall(r"<!-- end of (\S+) -->", text))
     assert shown & {path.stem for path in remade.glob("*.md")}
     if page.parent == STUDY:  # all of them
@@ -171,7 +170,7 @@ def comparison_in(
 
 def test_published_configs_say_which_files_but_not_where(tmp_path, capsys):
     comparison = comparison_in(tmp_path / "comparison")
-    assert publish_command.main([str(comparison), str(tmp_path / "part")]) == 0
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 0
     assert "2 rows" in capsys.readouterr().out
     rows = rows_of(tmp_path / "part")
     assert [row["seed"] for row in rows] == ["3", "4"]
@@ -186,10 +185,10 @@ def test_a_row_of_another_config_is_not_published(tmp_path, capsys):
     comparison = comparison_in(tmp_path / "comparison")
     path = RunFolder(comparison / "weierstrass_hybrid-seed4").config
     path.write_text(dump_toml(change_config(load_config(path), ["training.epochs=1"])))
-    assert publish_command.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 2
     assert "weierstrass_hybrid-seed4" in capsys.readouterr().err
     assert not (tmp_path / "part").exists()
-    assert publish_command.main([str(tmp_path), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(tmp_path), str(tmp_path / "part")]) == 2
     assert "holds no comparison" in capsys.readouterr().err
 
 
@@ -197,9 +196,7 @@ def test_rows_that_are_published_stay_and_others_join_them(tmp_path, capsys):
     part = tmp_path / "part"
     publish.publish(comparison_in(tmp_path / "one", seeds=(1, 4)), part)
     first = (part / "runs.csv").read_text()
-    assert (
-        publish_command.main([str(comparison_in(tmp_path / "two", seeds=(3, 4))), str(part)]) == 0
-    )
+    assert cli.main(["publish", str(comparison_in(tmp_path / "two", seeds=(3, 4))), str(part)]) == 0
     assert "3 rows, 1 of them new" in capsys.readouterr().out
     assert [row["seed"] for row in rows_of(part)] == ["1", "3", "4"]
     assert set(first.splitlines()) <= set((part / "runs.csv").read_text().splitlines())
@@ -224,7 +221,7 @@ def test_all_of_a_folder_are_trained_alike(tmp_path, capsys):
     longer = comparison_in(
         tmp_path / "three", encoding="weierstrass_fourier:positions=replace", epochs=10
     )
-    assert publish_command.main([str(longer), str(part)]) == 2
+    assert cli.main(["publish", str(longer), str(part)]) == 2
     assert "differ in training.epochs" in capsys.readouterr().err
     assert len(rows_of(part)) == 4
 
@@ -239,7 +236,7 @@ def test_all_of_a_folder_are_trained_alike(tmp_path, capsys):
 def test_rows_that_cannot_be_merged_are_named(tmp_path, capsys, text, said):
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "runs.csv").write_text(text)
-    assert publish_command.main([str(comparison_in(tmp_path / "one")), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison_in(tmp_path / "one")), str(tmp_path / "part")]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -248,7 +245,7 @@ def test_a_run_made_again_has_the_numbers_of_its_row(tmp_path, capsys):
     publish.publish(comparison_in(tmp_path / "one"), part)
     before = (part / "runs.csv").read_text()
     again = comparison_in(tmp_path / "two", seeds=(4, 5), accuracy=0.51)
-    assert publish_command.main([str(again), str(part)]) == 2
+    assert cli.main(["publish", str(again), str(part)]) == 2
     said = capsys.readouterr().err
     assert "weierstrass_hybrid with seed 4 is published with test_accuracy=0.5" in said
     assert (part / "runs.csv").read_text() == before
@@ -260,7 +257,7 @@ def test_a_published_config_is_not_written_over(tmp_path, capsys):
     (path,) = (part / "configs").iterdir()
     text = dump_toml(change_config(load_config(path), ["training.epochs=1"]))
     path.write_text(text)
-    assert publish_command.main([str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
+    assert cli.main(["publish", str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
     assert "weierstrass_hybrid-seed5" in capsys.readouterr().err
     assert path.read_text() == text
 
@@ -318,7 +315,7 @@ def test_weights_that_are_not_of_the_run_are_named(tmp_path, capsys, damage, sai
         save_file({"encoding.table": torch.zeros(2)}, path)
     else:
         path.write_bytes(damage)
-    assert publish_command.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 2
     error = capsys.readouterr().err
     assert str(path) in error
     assert said in error
@@ -467,7 +464,7 @@ def test_sizes_are_paired_with_the_first_encoding(tmp_path):
             lines.append(f"sincos2d,{seed},,{size},{size},{own},{b},1.8,100")
     (tmp_path / "sizes").mkdir()
     (tmp_path / "sizes" / "scores.csv").write_text("\n".join(lines) + "\n")
-    assert results_command.main([str(tmp_path)]) == 0
+    assert cli.main(["results", str(tmp_path)]) == 0
     table = (tmp_path / "sizes.md").read_text().splitlines()
     assert table[0] == "| encoding | seeds | 32 × 32 (training) | 48 × 48 |"
     assert table[2] == "| `learned [bicubic]` | 3 | 45.00 | 35.00 |"
@@ -511,9 +508,9 @@ def test_blocks_without_a_file_and_everything_else_stay(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("x\n<!-- a -->\nold\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny")
     for _ in range(2):
-        assert blocks.main([str(tmp_path), str(page)]) == 0
+        assert cli.main(["docs", "fill", str(tmp_path), str(page)]) == 0
         assert page.read_text() == (
             "x\n<!-- a -->\nnew\n<!-- end of a -->\n<!-- b -->\nkept\n<!-- end of b -->\ny"
         )
     page.write_text("<!-- end of a -->")
-    assert blocks.main([str(tmp_path), str(page)]) == 2
+    assert cli.main(["docs", "fill", str(tmp_path), str(page)]) == 2

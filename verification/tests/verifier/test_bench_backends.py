@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from verification import bench, bench_entries
-from verification.bench import Figure, Timing
-from verification.bench_entries import COMPARISONS, ENTRIES, Comparison, Entry
+from training import cli
+from verification.bench import backend_entries, benchmark, time_backends
+from verification.bench.backend_entries import COMPARISONS, ENTRIES, BackendEntry, Comparison
+from verification.bench.benchmark import Quantity
+from verification.bench.time_backends import BackendTiming
 from wefpe_core import get_backend
-
-TINY = ["--points", "64", "--repeat", "2"]
 
 
 def work_of(z, device):
@@ -31,8 +31,9 @@ def run(capsys, monkeypatch):
     """Run the benchmark on the entries given; the exit code and what it prints."""
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(entries, *options, comparisons=()):
-        code = bench.main([*TINY, *options], entries, comparisons)
+    def run(entries, **options):
+        tiny = {"points": 64, "repeat": 2, "comparisons": ()}
+        code = time_backends.run(entries=entries, **(tiny | options))
         return code, capsys.readouterr().out
 
     return run
@@ -46,7 +47,7 @@ def row_of(output, name):
 
 
 def test_the_ratio_is_best_over_best():
-    timing = Timing("work", 100, seconds=(6e-8, 4e-8, 9e-8), yardstick=(2e-8, 3e-8, 3e-8))
+    timing = BackendTiming("work", 100, seconds=(6e-8, 4e-8, 9e-8), yardstick=(2e-8, 3e-8, 3e-8))
     assert timing.ratio == pytest.approx(2.0)
     assert timing.median_ratio == pytest.approx(3.0)
 
@@ -55,29 +56,29 @@ def test_the_ratio_is_best_over_best():
     ("at_most", "expected"), [(None, None), (2.0, True), (1.9, False)], ids=str
 )
 def test_a_ceiling_is_kept_or_not(at_most, expected):
-    assert Timing("work", 1, (4.0,), (2.0,), at_most=at_most).is_kept is expected
+    assert BackendTiming("work", 1, (4.0,), (2.0,), at_most=at_most).is_kept is expected
 
 
 def test_skipped_work_is_not_judged_and_failed_work_is():
-    assert Timing("work", at_most=2.0, problem="skipped: reason").is_kept is None
-    assert Timing("work", problem="failed: reason").is_kept is False
+    assert BackendTiming("work", at_most=2.0, problem="skipped: reason").is_kept is None
+    assert BackendTiming("work", problem="failed: reason").is_kept is False
 
 
 def test_a_figure_has_a_floor_or_a_ceiling():
-    assert Figure("speed-up", 500.0, "x", at_least=500.0).is_kept is True
-    assert Figure("speed-up", 499.0, "x", at_least=500.0).is_kept is False
-    assert Figure("memory", 65.0, "MB", at_most=64.0).is_kept is False
-    assert Figure("memory", 65.0, "MB").is_kept is None
+    assert Quantity("speed-up", 500.0, "x", at_least=500.0).is_kept is True
+    assert Quantity("speed-up", 499.0, "x", at_least=500.0).is_kept is False
+    assert Quantity("memory", 65.0, "MB", at_most=64.0).is_kept is False
+    assert Quantity("memory", 65.0, "MB").is_kept is None
 
 
 def test_comparisons_divide_ratios_not_times():
     timings = [
-        Timing("slow", 1, (8.0,), (2.0,)),  # on a machine half as fast: 4 yardsticks
-        Timing("fast", 1, (2.0,), (1.0,)),
-        Timing("absent", problem="skipped: reason"),
+        BackendTiming("slow", 1, (8.0,), (2.0,)),  # on a machine half as fast: 4 yardsticks
+        BackendTiming("fast", 1, (2.0,), (1.0,)),
+        BackendTiming("absent", problem="skipped: reason"),
     ]
     comparisons = [Comparison("slow", "fast", at_least=3.0), Comparison("absent", "fast")]
-    (figure,) = bench.compare(timings, comparisons)
+    (figure,) = time_backends.compare(timings, comparisons)
     assert figure.value == pytest.approx(2.0)
     assert figure.is_kept is False
 
@@ -85,7 +86,7 @@ def test_comparisons_divide_ratios_not_times():
 def test_the_time_of_a_run_is_an_average_over_runs():
     ticks = iter([10.0, 13.0])
     calls = []
-    assert bench.seconds_of(lambda: calls.append(1), lambda: next(ticks), runs=3) == 1.0
+    assert benchmark.seconds_of(lambda: calls.append(1), lambda: next(ticks), runs=3) == 1.0
     assert len(calls) == 3
 
 
@@ -93,7 +94,9 @@ def test_the_time_of_a_run_is_an_average_over_runs():
 
 
 def test_every_work_is_timed_beside_the_yardstick():
-    timing = bench.measure(Entry("fake", work_of, max_points=16), 64, repeat=3, device="cpu")
+    timing = time_backends.measure(
+        BackendEntry("fake", work_of, max_points=16), 64, repeat=3, device="cpu"
+    )
     assert timing.points == 16
     assert len(timing.seconds) == len(timing.yardstick) == 3
     assert min(timing.seconds) > 0.0
@@ -101,14 +104,16 @@ def test_every_work_is_timed_beside_the_yardstick():
 
 
 def test_points_are_the_same_in_every_run_and_inside_the_cell():
-    z = bench_entries.uniform_points(1000)
-    assert np.array_equal(z, bench_entries.uniform_points(1000))
-    along3 = z.imag / (2 * bench_entries.LATTICE.omega3.imag)
-    along1 = (z - 2 * along3 * bench_entries.LATTICE.omega3) / (2 * bench_entries.LATTICE.omega1)
+    z = backend_entries.uniform_points(1000)
+    assert np.array_equal(z, backend_entries.uniform_points(1000))
+    along3 = z.imag / (2 * backend_entries.LATTICE.omega3.imag)
+    along1 = (z - 2 * along3 * backend_entries.LATTICE.omega3) / (
+        2 * backend_entries.LATTICE.omega1
+    )
     for coordinate in (along1.real, along3):
         assert coordinate.min() >= 0.0
         assert coordinate.max() <= 1.0
-    assert bench_entries.uniform_points(3, "complex64").dtype == np.complex64
+    assert backend_entries.uniform_points(3, "complex64").dtype == np.complex64
 
 
 def test_memory_is_what_exceeds_input_and_output(monkeypatch):
@@ -117,8 +122,8 @@ def test_memory_is_what_exceeds_input_and_output(monkeypatch):
             wasted = np.ones(5_000_000, dtype=np.uint8)
             return z + wasted[0], z - wasted[0]
 
-    monkeypatch.setattr(bench, "get_backend", lambda name: Wasteful())
-    assert bench.measure_memory(1000).value == pytest.approx(5.0, abs=0.1)
+    monkeypatch.setattr(time_backends, "get_backend", lambda name: Wasteful())
+    assert time_backends.measure_memory(1000).value == pytest.approx(5.0, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -126,23 +131,23 @@ def test_memory_is_what_exceeds_input_and_output(monkeypatch):
     [
         entry
         for entry in ENTRIES
-        if not entry.compiles and entry.name != bench_entries.COMPILED_GRID
+        if not entry.compiles and entry.name != backend_entries.COMPILED_GRID
     ],
     ids=lambda entry: entry.name,
 )
 def test_entries_can_be_prepared_and_run(entry):
     if entry.needs:
         pytest.importorskip(entry.needs)
-    work = entry.prepare(bench_entries.uniform_points(3, entry.dtype), "cpu")
+    work = entry.prepare(backend_entries.uniform_points(3, entry.dtype), "cpu")
     assert work() is not None
 
 
 @pytest.mark.parametrize("prepare", ["published_lattice_sum", "flint_loop"])
 def test_peers_compute_the_same_function(prepare):
     pytest.importorskip("torch" if "sum" in prepare else "flint")
-    z = bench_entries.uniform_points(4)
-    lattice = bench_entries.LATTICE
-    values = getattr(bench_entries, prepare)(z, "cpu")()
+    z = backend_entries.uniform_points(4)
+    lattice = backend_entries.LATTICE
+    values = getattr(backend_entries, prepare)(z, "cpu")()
     if prepare == "flint_loop":
         values = np.array([complex(value) for value in values]) / (2 * lattice.omega1) ** 2
         assert np.allclose(values, get_backend("numpy").wp(z, lattice))
@@ -155,23 +160,23 @@ def test_peers_compute_the_same_function(prepare):
 
 
 def test_a_missed_ceiling_fails_with_check_only(run):
-    entries = [Entry("hopeless", work_of, at_most=1e-9)]
+    entries = [BackendEntry("hopeless", work_of, at_most=1e-9)]
     code, output = run(entries)
     assert code == 0
     assert "NO" in row_of(output, "hopeless")
-    assert run(entries, "--check")[0] == 1
+    assert run(entries, check=True)[0] == 1
 
 
 def test_kept_promises_pass_the_check(run):
-    code, output = run([Entry("easy", work_of, at_most=1e9)], "--check")
+    code, output = run([BackendEntry("easy", work_of, at_most=1e9)], check=True)
     assert code == 0
     assert "yes" in row_of(output, "easy")
 
 
 def test_a_comparison_below_its_floor_fails_the_check(run):
-    entries = [Entry("one", work_of), Entry("other", work_of)]
+    entries = [BackendEntry("one", work_of), BackendEntry("other", work_of)]
     comparisons = [Comparison("one", "other", at_least=1e12)]
-    assert run(entries, "--check", comparisons=comparisons)[0] == 1
+    assert run(entries, check=True, comparisons=comparisons)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -179,14 +184,16 @@ def test_a_comparison_below_its_floor_fails_the_check(run):
     [("torch", "wefpe[torch]"), ("flint", "wefpe[flint]"), ("cypari", "cypari")],
 )
 def test_a_skip_says_what_to_install(run, monkeypatch, library, install):
-    monkeypatch.setattr(bench_entries, "find_spec", lambda name: None)
-    code, output = run([Entry("peer", failing, needs=library, at_most=1.0)], "--check")
+    monkeypatch.setattr(benchmark, "find_spec", lambda name: None)
+    code, output = run([BackendEntry("peer", failing, needs=library, at_most=1.0)], check=True)
     assert code == 0
     assert f"skipped: not installed (pip install '{install}')" in output
 
 
 def test_an_error_in_one_row_does_not_cost_the_others(run):
-    code, output = run([Entry("broken", failing), Entry("sound", work_of)], "--check")
+    code, output = run(
+        [BackendEntry("broken", failing), BackendEntry("sound", work_of)], check=True
+    )
     assert code == 1
     assert "failed: RuntimeError: [cannot] be prepared" in output
     assert "second line" not in output
@@ -195,11 +202,15 @@ def test_an_error_in_one_row_does_not_cost_the_others(run):
 
 def test_json_holds_every_sample(run, tmp_path):
     path = tmp_path / "bench.json"
-    entries = [Entry("one", work_of), Entry("other", work_of, at_most=1e9), Entry("bad", failing)]
-    run(entries, "--json", str(path), comparisons=[Comparison("one", "other")])
+    entries = [
+        BackendEntry("one", work_of),
+        BackendEntry("other", work_of, at_most=1e9),
+        BackendEntry("bad", failing),
+    ]
+    run(entries, json=path, comparisons=[Comparison("one", "other")])
     report = json.loads(path.read_text(encoding="utf-8"))
     yardstick, one, other, bad = report["timings"]
-    assert yardstick["name"] == bench.YARDSTICK
+    assert yardstick["name"] == time_backends.YARDSTICK
     assert yardstick["ratio"] == 1.0
     assert len(yardstick["seconds"]) == 4
     assert one["ratio"] == min(one["seconds"]) / min(one["yardstick"])
@@ -210,24 +221,23 @@ def test_json_holds_every_sample(run, tmp_path):
 
 
 def test_only_selects_by_name(run):
-    _, output = run([Entry("chosen", work_of), Entry("left out", work_of)], "--only", "cho")
+    _, output = run(
+        [BackendEntry("chosen", work_of), BackendEntry("left out", work_of)], only="cho"
+    )
     assert "chosen" in output
     assert "left out" not in output
-    assert bench.MEMORY not in output
+    assert time_backends.MEMORY not in output
 
 
 @pytest.mark.parametrize("options", [["--points", "0"], ["--repeat", "x"], ["--device", "tpu"]])
-def test_bad_options_are_refused(run, options):
-    with pytest.raises(SystemExit) as caught:
-        run([], *options)
-    assert caught.value.code == 2
+def test_bad_options_are_refused(options):
+    for words in (["bench"], ["bench", "backends"]):
+        assert cli.main([*words, *options]) == 2
 
 
-def test_a_device_that_is_not_there_is_refused(run, monkeypatch):
-    monkeypatch.setattr(bench_entries, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit) as caught:
-        run([], "--device", "cuda")
-    assert caught.value.code == 2
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(benchmark, "find_spec", lambda name: None)
+    assert cli.main(["bench", "--device", "cuda"]) == 2
 
 
 def test_comparisons_name_entries_that_exist():

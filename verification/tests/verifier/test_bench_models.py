@@ -9,27 +9,30 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
-from training import bench_models
-from training.bench_models import COMPARISONS, ENTRIES, TIMM, Entry, Quotient, Timing
+from training import cli
 from training.models import build_vit
+from verification.bench import time_models
+from verification.bench.benchmark import Quantity
+from verification.bench.time_models import COMPARISONS, ENTRIES, TIMM, ModelEntry, StepTiming
 from verification.tests.encoding_cases import NAMES
+from wefpe_core import InputError
 
-TINY = ["--size", "micro", "--batch", "2", "--repeat", "2"]
+TINY = {"size": "micro", "batch": 2, "repeat": 2}
 
 
 @pytest.fixture
 def run(capsys):
     """Run the benchmark on the entries given; the exit code and what it prints."""
 
-    def run(entries, *options):
-        code = bench_models.main([*TINY, *options], entries)
+    def run(entries, **options):
+        code = time_models.run(entries=entries, **TINY, **options)
         return code, capsys.readouterr().out
 
     return run
 
 
 def timing(step=(2.0, 1.0), encoding=(0.05, 0.01), at_most=2.0):
-    return Timing(Entry("some", "none", at_most=at_most), list(step), list(encoding))
+    return StepTiming(ModelEntry("some", "none", at_most=at_most), list(step), list(encoding))
 
 
 def test_the_share_is_best_over_best():
@@ -44,9 +47,11 @@ def test_a_promise_is_kept_or_not(at_most, expected):
 
 def test_what_is_skipped_breaks_no_promise_and_what_fails_does():
     for problem, expected in (("skipped: no timm", None), ("failed: ValueError", False)):
-        assert Timing(Entry("some", "none", at_most=2.0), problem=problem).is_kept is expected
-    assert Quotient("a / b", 1.1, 1.0).is_kept
-    assert not Quotient("a / b", 0.9, 1.0).is_kept
+        assert (
+            StepTiming(ModelEntry("some", "none", at_most=2.0), problem=problem).is_kept is expected
+        )
+    assert Quantity("a / b", 1.1, "x", at_least=1.0).is_kept
+    assert not Quantity("a / b", 0.9, "x", at_least=1.0).is_kept
 
 
 def test_every_encoding_is_timed_and_the_learned_lattice_is_promised():
@@ -62,7 +67,7 @@ def test_every_encoding_is_timed_and_the_learned_lattice_is_promised():
 
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if e.encoding], ids=lambda e: e.name)
 def test_each_entry_can_be_timed(entry):
-    (found,) = bench_models.measure([entry], size="micro", batch=2, repeat=1, device="cpu")
+    (found,) = time_models.measure([entry], size="micro", batch=2, repeat=1, device="cpu")
     assert found.problem is None
     assert len(found.step) == 1
     assert len(found.encoding) == (0 if entry.encoding == "none" else 1)
@@ -71,15 +76,15 @@ def test_each_entry_can_be_timed(entry):
 def test_the_encoding_alone_reaches_all_its_parameters():
     for name in ("rope_mixed", "weierstrass", "weierstrass_relative", "weierstrass_green"):
         model = build_vit("micro", encoding=name)
-        bench_models.encoding_pass(model, batch=2, device="cpu")()
+        time_models.encoding_pass(model, batch=2, device="cpu")()
         for key, parameter in model.encoding.named_parameters():
             assert parameter.grad is not None, key
 
 
 def test_the_table_and_the_file_hold_the_figures(run, tmp_path):
     path = tmp_path / "bench.json"
-    entries = [Entry("none", "none"), Entry("[learned]", "learned", at_most=1e-9)]
-    code, output = run(entries, "--json", str(path), "--check")
+    entries = [ModelEntry("none", "none"), ModelEntry("[learned]", "learned", at_most=1e-9)]
+    code, output = run(entries, json=path, check=True)
     assert code == 0  # what is promised of ViT-Ti at batch 64 is not judged here
     assert "vit_micro at 32, batch 2" in output
     assert "best of 2" in output
@@ -91,8 +96,8 @@ def test_the_table_and_the_file_hold_the_figures(run, tmp_path):
 
 
 def test_a_broken_entry_costs_no_other_and_fails_the_check(run):
-    entries = [Entry("broken", "learned", {"no": "option"}), Entry("none", "none")]
-    code, output = run(entries, "--check")
+    entries = [ModelEntry("broken", "learned", {"no": "option"}), ModelEntry("none", "none")]
+    code, output = run(entries, check=True)
     assert code == 1
     assert "failed: EncodingOptionError" in output
     assert run(entries)[0] == 0
@@ -100,28 +105,29 @@ def test_a_broken_entry_costs_no_other_and_fails_the_check(run):
 
 @pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
 def test_without_timm_its_row_says_so(run):
-    code, output = run([Entry(TIMM, None), Entry("learned", "learned")], "--check")
+    code, output = run([ModelEntry(TIMM, None), ModelEntry("learned", "learned")], check=True)
     assert code == 0
     assert "skipped: not installed" in output
 
 
 def test_only_what_is_asked_for_is_timed(run):
-    code, output = run(ENTRIES, "--only", "sincos")
+    code, output = run(ENTRIES, only="sincos")
     assert code == 0
     assert "sincos2d" in output
     assert "rope" not in output
-    assert run(ENTRIES, "--only", "nobody")[0] == 2
+    with pytest.raises(InputError, match="nobody"):
+        run(ENTRIES, only="nobody")
+    assert cli.main(["bench", "models", "--only", "nobody"]) == 2
 
 
 def test_steps_are_compared_by_their_best():
-    slow, fast = (Timing(Entry(name, None)) for name in (TIMM, "learned"))
+    slow, fast = (StepTiming(ModelEntry(name, None)) for name in (TIMM, "learned"))
     slow.step, fast.step = [3.0, 2.5], [2.0, 4.0]
-    (quotient,) = bench_models.compare([slow, fast])
+    (quotient,) = time_models.compare([slow, fast])
     assert quotient.value == pytest.approx(1.25)
-    assert bench_models.compare([fast]) == []
+    assert time_models.compare([fast]) == []
 
 
 @pytest.mark.parametrize("options", [["--batch", "0"], ["--device", "tpu"], ["--size", "huge"]])
 def test_bad_options_are_refused(options):
-    with pytest.raises(SystemExit):
-        bench_models.parse(options)
+    assert cli.main(["bench", "models", *options]) == 2

@@ -6,11 +6,14 @@ import pytest
 
 pytest.importorskip("accelerate")
 
-from training import bench_training
+from training import cli
+from verification.bench import time_training
+
+WORDS = ["bench", "training", "--batch", "4", "--steps", "2", "--repeat", "1"]
 
 
 def test_it_prints_every_figure(capsys):
-    assert bench_training.main(["--batch", "4", "--steps", "2", "--repeat", "1"]) == 0
+    assert cli.main(WORDS) == 0
     text = capsys.readouterr().out
     assert "a step of the engine" in text
     assert "% of a step" in text
@@ -18,6 +21,5 @@ def test_it_prints_every_figure(capsys):
 
 
 def test_check_fails_where_a_promise_is_broken(monkeypatch):
-    monkeypatch.setattr(bench_training, "AT_MOST", 0.0)
-    words = ["--batch", "4", "--steps", "2", "--repeat", "1"]
-    assert bench_training.main([*words, "--check"]) == 1
+    monkeypatch.setattr(time_training, "AT_MOST", 0.0)
+    assert cli.main([*WORDS, "--check"]) == 1

@@ -10,32 +10,30 @@ import mpmath
 import numpy as np
 import pytest
 
+from training import cli
 from verification.claims import (
     CLAIMS,
     Claim,
     Finding,
     Verdict,
-    __main__,
     background,
+    claims_report,
     correlation,
-    decay,
-    exact,
+    distance_decay,
     fourier,
+    ground_truth,
     learnable,
-    locality,
     mapping,
-    paper_listing,
+    numpy_listing,
     periods,
-    relative,
-    remaining,
-    structure,
+    published_figures,
+    relative_position,
     summation,
     surrogate,
     table_one,
     truncation,
 )
 from verification.claims.claim import judge_parts, judge_readings
-from verification.claims.report import run
 from wefpe_core import Lattice, available_backends, bounds
 
 # The group keeps these tests on one xdist worker, so that the findings are computed once.
@@ -210,11 +208,11 @@ def right_rounding_bound(count, main, terms):
 
 
 def exact_evaluator(z, half_periods):
-    return paper_listing.ListingValues(*exact.wp_and_prime(z, half_periods), 0, 0, 0)
+    return numpy_listing.ListingValues(*ground_truth.wp_and_prime(z, half_periods), 0, 0, 0)
 
 
 def exact_surrogate(z, terms):
-    return exact.wp_and_prime(z, paper_listing.LISTING)[0]
+    return ground_truth.wp_and_prime(z, numpy_listing.LISTING)[0]
 
 
 def gaussian_gram(half_periods, alpha, scale, seed):
@@ -234,7 +232,7 @@ def two_waves(half_periods):
 
 
 def bounded_below(alpha):
-    return 0.3 * paper_listing.PRINTED_HALF_PERIOD + learnable.softplus(alpha)
+    return 0.3 * numpy_listing.PRINTED_HALF_PERIOD + learnable.softplus(alpha)
 
 
 FLIPS = {
@@ -255,19 +253,19 @@ FLIPS = {
     "F17": lambda: fourier.csch_rows(sign=1),
     "F18": lambda: fourier.fourier_series(fourier.dlmf_fourier_series),
     "F19": lambda: surrogate.surrogate(exact_surrogate),
-    "F20": lambda: mapping.coordinate_map(alpha=0.5, rectangle=paper_listing.LISTING),
-    "F23": lambda: decay.distance_decay(gaussian_gram, projections=0),
-    "F24": lambda: decay.map_preserves_distance(step_ratios=(1.0,)),
-    "F25": lambda: decay.tanh_product(right_sign_rule),
+    "F20": lambda: mapping.coordinate_map(alpha=0.5, rectangle=numpy_listing.LISTING),
+    "F23": lambda: distance_decay.distance_decay(gaussian_gram, projections=0),
+    "F24": lambda: distance_decay.map_preserves_distance(step_ratios=(1.0,)),
+    "F25": lambda: distance_decay.tanh_product(right_sign_rule),
     "F26, a constant": lambda: correlation.autocorrelation_of_wp(
         law=correlation.constant_off_the_lattice
     ),
     "F26, another function": lambda: correlation.autocorrelation_of_wp(two_waves, nodes=128),
-    "F28": lambda: decay.mean_of_features(decay.MEAN_CASES[:1]),
-    "F37": lambda: remaining.translation_invariance(gaussian_gram),
-    "F39": lambda: structure.principal_plane(structure.coordinate_tables),
-    "F40": lambda: structure.similarity_pattern(structure.coordinate_tables),
-    "F35": lambda: remaining.learned_value(readings=dict([*remaining.READINGS.items()][:1])),
+    "F28": lambda: distance_decay.mean_of_features(distance_decay.MEAN_CASES[:1]),
+    "F37": lambda: distance_decay.translation_invariance(gaussian_gram),
+    "F39": lambda: published_figures.principal_plane(published_figures.coordinate_tables),
+    "F40": lambda: published_figures.similarity_pattern(published_figures.coordinate_tables),
+    "F35": lambda: learnable.learned_value(readings=dict([*learnable.READINGS.items()][:1])),
 }
 
 
@@ -285,15 +283,17 @@ def test_the_learnable_lattice_is_found_right_when_it_follows_and_is_bounded_bel
 
 def test_locality_is_found_where_there_is_a_bias_for_it():
     pytest.importorskip("torch")
-    finding = locality.locality_before_training(locality.attention_of("weierstrass_green"), seeds=3)
+    finding = published_figures.locality_before_training(
+        published_figures.attention_of("weierstrass_green"), seeds=3
+    )
     assert finding.verdict is Verdict.TRUE, finding.evidence
 
 
 def test_learned_positions_that_were_local_would_be_noticed():
     pytest.importorskip("torch")
-    green = locality.attention_of("weierstrass_green")
-    for structured in (green, locality.PUBLISHED):
-        finding = locality.locality_before_training(learned=structured, seeds=10)
+    green = published_figures.attention_of("weierstrass_green")
+    for structured in (green, published_figures.PUBLISHED):
+        finding = published_figures.locality_before_training(learned=structured, seeds=10)
         assert finding.verdict is Verdict.FALSE, finding.evidence
 
 
@@ -304,8 +304,8 @@ def test_table_1_is_found_true_if_it_reports_what_the_encoding_alone_gives():
 
 
 def test_a_cloud_is_neither_a_faithful_map_nor_a_pattern():
-    plane = structure.principal_plane(structure.learned_tables, seeds=2)
-    pattern = structure.similarity_pattern(structure.learned_tables, seeds=2)
+    plane = published_figures.principal_plane(published_figures.learned_tables, seeds=2)
+    pattern = published_figures.similarity_pattern(published_figures.learned_tables, seeds=2)
     assert plane.verdict is pattern.verdict is Verdict.PARTLY  # learned ones are one, still
     assert plane.figures["encoding: neighbours kept"] < 0.1
     assert abs(pattern.figures["encoding: repeats by row"]) < 0.5
@@ -317,7 +317,7 @@ def test_a_disk_does_improve_the_truncation_error_but_not_at_the_printed_rate():
 
 
 def test_the_safe_addition_formula_gets_every_pair_right_and_attention_none():
-    finding = relative.relative_position(relative.safe_formula)
+    finding = relative_position.relative_position(relative_position.safe_formula)
     wrong = [value for key, value in finding.figures.items() if key.endswith("of them wrong")]
     assert wrong == [0, 0, 0]
     assert finding.verdict is Verdict.PARTLY
@@ -325,7 +325,7 @@ def test_the_safe_addition_formula_gets_every_pair_right_and_attention_none():
 
 def test_the_constant_of_the_autocorrelation_is_not_confused_with_a_wave():
     waves = correlation.correlations(
-        two_waves(paper_listing.LISTING), paper_listing.LISTING, nodes=128
+        two_waves(numpy_listing.LISTING), numpy_listing.LISTING, nodes=128
     )
     assert not correlation.constant_off_the_lattice(waves)
 
@@ -347,28 +347,28 @@ def test_verdicts_of_parts_and_of_readings(parts, together, alternatives):
 
 
 def test_the_listing_agrees_with_the_plain_sum_where_nothing_is_clipped():
-    z = paper_listing.grid_points(8, paper_listing.LISTING, 1.0)
-    values = paper_listing.wp_and_prime(z, paper_listing.LISTING)
-    plain = exact.box_sum(z, paper_listing.LISTING)
+    z = numpy_listing.grid_points(8, numpy_listing.LISTING, 1.0)
+    values = numpy_listing.wp_and_prime(z, numpy_listing.LISTING)
+    plain = ground_truth.box_sum(z, numpy_listing.LISTING)
     for got, want in zip(values[:2], plain, strict=True):
         # 624 terms of order one, each rounded a few times
         assert np.abs(got - want).max() < 624 * np.finfo(float).eps * np.abs(want).max()
 
 
 def test_the_listing_gives_its_constant_at_the_pole():
-    values = paper_listing.wp_and_prime(np.array([0j, 1e-8]), paper_listing.LISTING)
+    values = numpy_listing.wp_and_prime(np.array([0j, 1e-8]), numpy_listing.LISTING)
     assert values.wp.tolist() == [500, 500]
     assert values.wp_prime.tolist() == [500, 500]
 
 
 def test_the_listing_refuses_small_invariants():
-    with pytest.raises(paper_listing.RefusedInvariantsError, match="discriminant"):
-        paper_listing.half_periods(1e-3, 0.0)
+    with pytest.raises(numpy_listing.RefusedInvariantsError, match="discriminant"):
+        numpy_listing.half_periods(1e-3, 0.0)
 
 
 def test_the_true_half_period_of_the_listing_module_is_the_computed_one(findings):
     computed = findings["F1"].figures["true half-period"]
-    assert computed == paper_listing.TRUE_HALF_PERIOD
+    assert computed == numpy_listing.TRUE_HALF_PERIOD
 
 
 # --- Command line ---------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_the_true_half_period_of_the_listing_module_is_the_computed_one(findings
 
 def test_the_command_prints_the_verdicts_and_writes_the_reports(tmp_path, capsys):
     folder = tmp_path / "new" / "folder"
-    assert __main__.main(["--only", "f8, F1", "--output", str(folder)]) == 0
+    assert cli.main(["claims", "--only", "f8, F1", "--output", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "F1" in printed
     assert "2 claims: 2 false" in printed
@@ -397,12 +397,12 @@ def test_the_command_prints_the_verdicts_and_writes_the_reports(tmp_path, capsys
     [
         (["--only", "F1,F99"], "F99"),
         (["--only", ""], "''"),
-        (["--seeds", "1"], "'1'"),
+        (["--seeds", "1"], "'--seeds'"),
         (["--colour"], "--colour"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_clear_line(arguments, named, capsys):
-    assert __main__.main(arguments) == 2
+    assert cli.main(["claims", *arguments]) == 2
     (message,) = capsys.readouterr().err.splitlines()
     assert named in message
 
@@ -410,14 +410,14 @@ def test_a_mistake_on_the_command_line_is_one_clear_line(arguments, named, capsy
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path, capsys):
     occupied = tmp_path / "file"
     occupied.touch()
-    assert __main__.main(["--only", "F7", "--output", str(occupied)]) == 2
+    assert cli.main(["claims", "--only", "F7", "--output", str(occupied)]) == 2
     (message,) = capsys.readouterr().err.splitlines()
     assert str(occupied) in message
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "claims.md").mkdir()  # permissions do not stop the superuser, a folder does
-    assert __main__.main(["--only", "F7", "--output", str(tmp_path)]) == 2
+    assert cli.main(["claims", "--only", "F7", "--output", str(tmp_path)]) == 2
     (message,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path) in message
 
@@ -427,9 +427,9 @@ def test_a_crash_is_shown_and_the_others_still_run(monkeypatch, capsys):
         raise ZeroDivisionError("by nothing")
 
     claims = [Claim("F1", "L1", "a.", "b.", crash), BY_ID["F7"]]
-    assert [outcome.verdict for outcome in run(claims)] == ["crashed", "false"]
-    monkeypatch.setattr(__main__, "chosen_claims", lambda only, seeds: claims)
-    assert __main__.main([]) == 1
+    assert [outcome.verdict for outcome in claims_report.check_each(claims)] == ["crashed", "false"]
+    monkeypatch.setattr(claims_report, "chosen_claims", lambda only, seeds: claims)
+    assert cli.main(["claims"]) == 1
     printed = capsys.readouterr().out
     assert "ZeroDivisionError" in printed
     assert "1 false, 1 crashed" in printed
@@ -438,6 +438,6 @@ def test_a_crash_is_shown_and_the_others_still_run(monkeypatch, capsys):
 def test_the_number_of_seeds_reaches_table_1(monkeypatch):
     seen = []
     monkeypatch.setattr(table_one, "decay_table", lambda seeds: seen.append(seeds))
-    for claim in __main__.chosen_claims(["F29"], 7):
+    for claim in claims_report.chosen_claims("F29", 7):
         claim.check()
     assert seen == [7]

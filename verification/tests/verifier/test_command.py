@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from verification import cases
-from verification.functions import FUNCTIONS
+from verification.functions import ARRAY_FUNCTIONS, FUNCTIONS, PARITY, SYMBOLS
 from verification.judge import (
     DamagedFileError,
-    Verdict,
+    JudgedRow,
     judge,
     load_baselines,
     load_contracts,
@@ -49,7 +49,7 @@ def row(errors: list[float], **changes: Any) -> Row:
     return Row(**(fields | changes))
 
 
-def only(verdicts: list[Verdict]) -> Verdict:
+def only(verdicts: list[JudgedRow]) -> JudgedRow:
     (verdict,) = verdicts
     return verdict
 
@@ -147,6 +147,20 @@ def test_a_row_is_judged_by_the_contract_it_names() -> None:
 def test_a_function_without_contract_is_an_error_not_a_pass() -> None:
     with pytest.raises(KeyError, match="sigma"):
         judge([row([0.0], function="sigma")], CONTRACTS)
+
+
+# --- Functions -----------------------------------------------------------------------------
+
+
+def test_every_list_of_functions_is_taken_from_one() -> None:
+    values = {value for function in FUNCTIONS.values() for value in function.values}
+    assert set(SYMBOLS) <= values
+    assert set(PARITY) == {"wp", "wp_prime", "zeta", "sigma", "green"}
+    assert {value for value, sign in PARITY.items() if sign == 1} == {"wp", "green"}
+    backend = numpy_subject().backend
+    for name in (*ARRAY_FUNCTIONS, *PARITY):
+        assert callable(getattr(backend, name))
+    assert not {"invariants", "gradient"} & set(ARRAY_FUNCTIONS)
 
 
 # --- Contracts -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from training import cli
 from verification import claims, readme
-from verification.functions import FUNCTIONS
+from verification.functions import FUNCTIONS, SYMBOLS
 
 REPORT = {
     "circumstances": {"versions": "wefpe 1", "platform": "here", "size": "small"},
@@ -38,7 +38,7 @@ def test_tables_are_written_between_their_markers_and_nothing_else_changes(tmp_p
     )
     files = [str(tmp_path / "report.json"), str(tmp_path / "claims.json")]
     for _ in range(2):  # writing again changes nothing
-        assert readme.main([*files, "--readme", str(page)]) == 0
+        assert cli.main(["docs", "readme", *files, "--readme", str(page)]) == 0
         text = page.read_text("utf-8")
         assert text.startswith("top\n<!-- precision -->\n| largest error")
         assert "| ℘ | complex128 | 30 | 1.50 | 2.00 |" in text
@@ -56,9 +56,9 @@ def test_a_missing_marker_or_file_is_one_clear_line(
     for name, content in (("report", REPORT), ("claims", CLAIMS)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     files = [str(tmp_path / "report.json"), str(tmp_path / "claims.json")]
-    assert readme.main([*files, "--readme", str(page)]) == 2
+    assert cli.main(["docs", "readme", *files, "--readme", str(page)]) == 2
     assert "<!-- precision -->" in capsys.readouterr().err
-    assert readme.main(["missing.json", files[1], "--readme", str(page)]) == 2
+    assert cli.main(["docs", "readme", "missing.json", files[1], "--readme", str(page)]) == 2
     assert "missing.json" in capsys.readouterr().err
     assert page.read_text("utf-8") == "no markers\n"
 
@@ -67,63 +67,9 @@ def test_the_readme_shows_generated_tables_of_all_it_promises() -> None:
     text = readme.README.read_text("utf-8")
     block = text.partition("<!-- precision -->")[2].partition("<!-- end of precision -->")[0]
     values = {value for function in FUNCTIONS.values() for value in function.values}
-    for value, name in readme._NAMES.items():
+    for value, name in SYMBOLS.items():
         assert value in values
         assert f"| {name} | complex128 |" in block
     assert "0 failures" in block
     findings = text.partition("<!-- claims -->")[2].partition("<!-- end of claims -->")[0]
     assert f"Of {len(claims.CLAIMS)} findings" in findings
-
-
-def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for name in cli.COMMANDS:
-        assert name in text
-        try:
-            code: object = cli.main([name, "--help"])
-        except SystemExit as exit_:
-            code = exit_.code
-        assert code == 0
-        assert "usage:" in capsys.readouterr().out.lower()
-    assert cli.main([]) == 2
-    capsys.readouterr()
-    assert cli.main(["prove"]) == 2
-    streams = capsys.readouterr()
-    assert "'prove'" in streams.err
-    assert "verify" in streams.err
-
-
-def test_a_command_without_its_libraries_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(cli.COMMANDS, "train", cli.Command("no_such_library.train", ""))
-    assert cli.main(["train", "digits"]) == 2
-    message = capsys.readouterr().err
-    assert "no_such_library" in message
-    assert "wefpe[training" in message
-
-
-def test_backends_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["backends"]) == 0
-    text = capsys.readouterr().out
-    for name in ("mpmath", "numpy", "torch", "flint"):
-        assert name in text
-
-
-def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="the torch extra is not installed")
-    from training.encodings import available_encodings, describe_encoding
-
-    assert cli.main(["encodings"]) == 0
-    text = capsys.readouterr().out
-    for name in available_encodings():
-        assert name in text
-    assert cli.main(["encodings", "weierstrass"]) == 0
-    text = capsys.readouterr().out
-    for item in describe_encoding("weierstrass").options:
-        assert item.name in text
-    assert cli.main(["encodings", "rotor"]) == 2
-    error = capsys.readouterr().err
-    assert "'rotor'" in error
-    assert "rope_axial" in error

@@ -1,4 +1,4 @@
-"""The command `python -m verification`: what it prints, writes and refuses."""
+"""The command `wefpe verify`: what it prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from backends.numpy_backend import NumpyBackend
-from verification import __main__ as command
-from verification import cases, judge, oracle, second_opinion
+from training import cli
+from verification import cases, judge, laws, oracle, second_opinion, verifier
 from verification.functions import FUNCTIONS
 from verification.subjects import DTYPES, numpy_subject
 from wefpe_core import Lattice
@@ -29,18 +29,22 @@ def _no_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
 pytestmark = pytest.mark.usefixtures("_no_second_opinion")
 
 
+def verify(options: list[str]) -> int:
+    return cli.main(["verify", *options])
+
+
 def failures_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
     lines = capsys.readouterr().out.splitlines()
     return [line for line in lines if line.startswith("FAILS ")]
 
 
 def test_the_report_of_a_sound_backend_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(SMALL) == 0
+    assert verify(SMALL) == 0
     output = capsys.readouterr().out
     assert "Scaled error in eps" in output
     assert "Laws of DLMF 23" in output
     assert "FAILS" not in output
-    rows = len(cases.REGIONS) * len(DTYPES) + len(command.laws.LAWS)
+    rows = len(cases.REGIONS) * len(DTYPES) + len(laws.LAWS)
     assert f"{rows} rows measured, 0 failures" in output
 
 
@@ -50,7 +54,7 @@ def test_the_report_names_the_row_and_the_point_of_a_sabotaged_backend(
     """NumPy's Green function with its sign flipped, and nothing else."""
     green = NumpyBackend.green
     monkeypatch.setattr(NumpyBackend, "green", lambda self, z, lattice: -green(self, z, lattice))
-    assert command.main(SMALL) == 1
+    assert verify(SMALL) == 1
     failures = failures_of(capsys)
     assert len(failures) == len(cases.REGIONS) * len(DTYPES)
     for line in failures:
@@ -76,7 +80,7 @@ def test_a_broken_law_fails_the_report_though_no_row_does(
     """zeta is not measured here, but the laws use it."""
     zeta = NumpyBackend.zeta
     monkeypatch.setattr(NumpyBackend, "zeta", lambda self, z, lattice: zeta(self, z, lattice) + 1)
-    assert command.main(SMALL) == 1
+    assert verify(SMALL) == 1
     failures = failures_of(capsys)
     assert failures
     assert all(re.match(r"FAILS numpy, .* 23\.2", line) for line in failures)
@@ -86,11 +90,11 @@ def test_the_files_hold_what_was_measured_and_ask_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    from verification import html_report
+    from verification import precision_page
 
-    monkeypatch.setattr(html_report, "TIMED_POINTS", 100)
+    monkeypatch.setattr(precision_page, "TIMED_POINTS", 100)
     options = ["--size", "small", "--backend", "numpy", "--function", "wp_and_prime"]
-    assert command.main([*options, "--output", str(tmp_path / "new" / "folder")]) == 0
+    assert verify([*options, "--output", str(tmp_path / "new" / "folder")]) == 0
     folder = tmp_path / "new" / "folder"
     known = json.loads((folder / "report.json").read_text("utf-8"))
     assert known["failures"] == []
@@ -117,9 +121,9 @@ def test_what_is_required_and_skipped_is_a_failure(capsys: pytest.CaptureFixture
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device, so nothing is skipped")
     options = [*GREEN, "--backend", "torch"]
-    assert command.main(options) == 0
+    assert verify(options) == 0
     assert "skipped cuda: torch sees no CUDA device" in capsys.readouterr().out
-    assert command.main([*options, "--require", "torch,cuda"]) == 1
+    assert verify([*options, "--require", "torch,cuda"]) == 1
     assert "required, but skipped: cuda" in capsys.readouterr().out
 
 
@@ -133,7 +137,7 @@ def test_what_is_required_and_skipped_is_a_failure(capsys: pytest.CaptureFixture
 def test_what_is_required_and_left_out_by_the_options_is_a_failure(
     options: list[str], required: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([*GREEN, *options, "--require", ",".join(required)]) == 1
+    assert verify([*GREEN, *options, "--require", ",".join(required)]) == 1
     printed = capsys.readouterr().out
     for name in required:
         assert f"required, but skipped: {name}: nothing is measured on it" in printed
@@ -150,7 +154,7 @@ def test_what_is_required_and_left_out_by_the_options_is_a_failure(
 def test_a_run_that_would_measure_nothing_is_refused(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["--size", "small", *options]) == 2
+    assert verify(["--size", "small", *options]) == 2
     assert "nothing to measure" in one_line(capsys)
 
 
@@ -161,17 +165,15 @@ def test_a_run_that_would_measure_nothing_is_refused(
         (["--backend", "jax"], ["jax", "numpy", "torch"]),
         (["--device", "tpu"], ["tpu", "cpu", "cuda"]),
         (["--dtype", "float16"], ["float16", *DTYPES]),
-        (["--size", "huge"], ["huge", *command.SIZES]),
+        (["--size", "huge"], ["huge", *verifier.SIZES]),
         (["--require", "torch,gpu"], ["gpu", "torch", "cuda", "flint"]),
     ],
 )
 def test_an_unknown_choice_is_refused_with_the_known_ones(
     options: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command.main(options)
-    assert caught.value.code == 2
-    error = capsys.readouterr().err
+    assert verify(options) == 2
+    error = one_line(capsys)
     for word in named:
         assert word in error
 
@@ -191,10 +193,10 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(
     def work(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("measured although the result cannot be written")
 
-    monkeypatch.setattr(command, "measure", work)
+    monkeypatch.setattr(verifier, "measure", work)
     file = tmp_path / "file"
     file.touch()
-    assert command.main([*SMALL, "--output", str(file / "folder")]) == 2
+    assert verify([*SMALL, "--output", str(file / "folder")]) == 2
     assert str(file / "folder") in one_line(capsys)
 
 
@@ -204,15 +206,26 @@ def test_a_damaged_file_is_named_in_one_line(
     def damaged() -> Any:
         raise judge.DamagedFileError("baselines.json: 'numpy / wp': 'x' is not an error in eps")
 
-    monkeypatch.setattr(command, "load_baselines", damaged)
-    assert command.main(SMALL) == 2
+    monkeypatch.setattr(verifier, "load_baselines", damaged)
+    assert verify(SMALL) == 2
     assert "baselines.json: 'numpy / wp'" in one_line(capsys)
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--help"])
-    assert caught.value.code == 0
+    assert verify(["--help"]) == 0
     text = capsys.readouterr().out
     for option in ("backend", "function", "device", "dtype", "size", "output", "require", "record"):
         assert f"--{option}" in text
+
+
+def test_a_page_shows_text_as_text() -> None:
+    pytest.importorskip("jinja2", reason="the report extra is not installed")
+    from verification.html_page import PageSection, PageTable, html_page
+
+    table = PageTable(["<a>", "b"], [["<i>1</i>", "1,000"]], ["good"], prose=True)
+    page = html_page("a & b", [PageSection("<h>", "<note>", [table])], "x < y")
+    for text in ("<a>", "<i>", "<h>", "<note>", "x < y"):
+        assert text not in page
+    assert "<title>a &amp; b</title>" in page
+    assert '<td class="number" data-heading="b">1,000</td>' in page
+    assert '<tr class="good">' in page

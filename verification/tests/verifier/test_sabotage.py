@@ -17,9 +17,9 @@ from backends.constants import Precision, SeriesConstants, SplitComplex, map_rea
 from backends.pair import Pair
 from verification import cases
 from verification.functions import FUNCTIONS
-from verification.judge import Verdict, judge, load_contracts
+from verification.judge import JudgedRow, judge, load_contracts
 from verification.measure import measure
-from verification.report import describe_failure
+from verification.precision_report import describe_failure
 from verification.subjects import Subject, numpy_subject
 from wefpe_core import Lattice
 
@@ -141,7 +141,7 @@ SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
 
 def verdicts_of(
     function: str, region: str, subject: Subject | None = None, count: int = 4
-) -> dict[str, Verdict]:
+) -> dict[str, JudgedRow]:
     rows = [
         measured
         for family in cases.FAMILIES

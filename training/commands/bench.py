@@ -1,0 +1,101 @@
+"""``wefpe bench``: time the backends, the models and the training engine beside their peers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+
+class BackendsByDefault(TyperGroup):
+    """A group that runs ``backends`` if the first word names no benchmark."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["backends", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=BackendsByDefault,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Time the backends, the models or the training engine beside their peers. Without a word "
+    "the backends are timed.",
+)
+
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where torch runs.")]
+Only = Annotated[str, typer.Option(metavar="TEXT", help="Time only what has TEXT in its name.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write every sample to this file.")
+]
+Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a promise is not kept.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Samples of each work.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images in a step.")]
+
+
+@app.command()
+def backends(
+    points: Annotated[int, typer.Option(min=1, help="Points of fast work.")] = 1_000_000,
+    repeat: Repeat = 10,
+    device: Device = "cpu",
+    only: Only = "",
+    json: JsonFile = None,
+    check: Check = False,
+) -> int:
+    """Time the backends beside their peers, as multiples of numpy.exp.
+
+    Samples of each work alternate with samples of the yardstick that last as long, on one thread,
+    and the best of each counts. On the CPU the clock is the processor time of this process.
+    """
+    from verification.bench import time_backends
+
+    return time_backends.run(
+        points=points, repeat=repeat, device=device, only=only, json=json, check=check
+    )
+
+
+@app.command()
+def models(
+    batch: Batch = 64,
+    repeat: Repeat = 3,
+    size: Annotated[str, typer.Option(help="The size of the ViT.")] = "tiny",
+    device: Device = "cpu",
+    only: Only = "",
+    json: JsonFile = None,
+    check: Check = False,
+) -> int:
+    """Time training steps of a ViT with each encoding, and beside timm's.
+
+    A step is forward, cross-entropy, backward and AdamW on one batch, in float32 on one thread
+    without a compiler. The steps of all entries take turns, and the best of each counts. The
+    encoding alone is all it computes in one step of that batch, forward and backward. What a step
+    costs beyond both is what the model does with the encoding: a bias takes attention off its
+    fastest path.
+    """
+    from verification.bench import time_models
+
+    return time_models.run(
+        batch=batch, repeat=repeat, size=size, device=device, only=only, json=json, check=check
+    )
+
+
+@app.command()
+def training(
+    batch: Batch = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in an epoch.")] = 30,
+    repeat: Annotated[int, typer.Option(min=1, help="Epochs of each work.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    check: Check = False,
+) -> int:
+    """Time the training engine beside a plain loop over timm's model, and the share of the data.
+
+    Both train a ViT of the same shape on the same augmented batches, one epoch at a time and in
+    turns; the best epoch of each counts, by the clock on the wall. The share of the data is what
+    preparing the batches takes alone.
+    """
+    from verification.bench import time_training
+
+    return time_training.run(batch=batch, steps=steps, repeat=repeat, threads=threads, check=check)

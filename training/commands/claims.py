@@ -1,0 +1,32 @@
+"""``wefpe claims``: check the statements of the paper and print the verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verification.claims import claims_report
+
+
+def claims(
+    only: Annotated[
+        str | None, typer.Option(metavar="F1,F8", help="Check these claims only (default: all).")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write claims.json, claims.md and claims.html to this folder."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Number of runs behind table 1, claim F29.")
+    ] = 20,
+) -> int:
+    """Check the statements of the paper and print the verdicts.
+
+    The exit code is 0 when every check ran, whatever it found; 1 when one crashed; 2 for a
+    mistake on the command line.
+    """
+    return claims_report.check_claims(only=only, output=output, seeds=seeds)

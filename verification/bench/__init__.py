@@ -1,0 +1,1 @@
+"""Benchmarks: the backends beside their peers, the models by encoding, the training engine."""

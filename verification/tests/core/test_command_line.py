@@ -1,0 +1,97 @@
+"""The command line ``wefpe``: its table of commands, its messages, and what it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from training import cli
+from wefpe_core import __version__
+
+
+def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in cli.COMMANDS:
+        assert name in text
+        assert cli.main([name, "--help"]) == 0
+        assert "usage:" in capsys.readouterr().out.lower()
+    assert cli.main([]) == 2
+    capsys.readouterr()
+    assert cli.main(["prove"]) == 2
+    streams = capsys.readouterr()
+    assert "'prove'" in streams.err
+    assert "verify" in streams.err
+
+
+def test_a_command_without_its_libraries_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "train", cli.Command("no_such_library:train", ""))
+    assert cli.main(["train", "digits"]) == 2
+    message = capsys.readouterr().err
+    assert "no_such_library" in message
+    assert "wefpe[training" in message
+
+
+def test_backends_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["backends"]) == 0
+    text = capsys.readouterr().out
+    for name in ("mpmath", "numpy", "torch", "flint"):
+        assert name in text
+
+
+def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the torch extra is not installed")
+    from training.encodings import available_encodings, describe_encoding
+
+    assert cli.main(["encodings"]) == 0
+    text = capsys.readouterr().out
+    for name in available_encodings():
+        assert name in text
+    assert cli.main(["encodings", "weierstrass"]) == 0
+    text = capsys.readouterr().out
+    for item in describe_encoding("weierstrass").options:
+        assert item.name in text
+    assert cli.main(["encodings", "rotor"]) == 2
+    error = capsys.readouterr().err
+    assert "'rotor'" in error
+    assert "rope_axial" in error
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"wefpe {__version__}\n"
+
+
+def test_a_module_of_the_project_that_is_missing_is_no_missing_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(cli.COMMANDS, "train", cli.Command("training.no_such_module:train", ""))
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["train", "digits"])
+
+
+@pytest.mark.parametrize(
+    ("words", "libraries"),
+    [
+        (["--help"], ["torch", "numpy", "pandas", "matplotlib"]),
+        (["train", "--help"], ["torch", "pandas", "matplotlib"]),
+        (["train", "--list"], ["torch", "pandas", "matplotlib"]),
+        (["train", "digits", "--show"], ["torch", "pandas", "matplotlib"]),
+        (["analyse", "--help"], ["torch", "pandas", "matplotlib"]),
+        (["verify", "--help"], ["torch", "pandas", "matplotlib"]),
+    ],
+    ids=" ".join,
+)
+def test_a_command_imports_no_more_than_it_needs(words: list[str], libraries: list[str]) -> None:
+    code = (
+        "import sys; from training.cli import main; code = main(sys.argv[1:]); "
+        f"print([m for m in {libraries} if m in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == "[]"
