@@ -261,8 +261,8 @@ def initial_attention_analysis(
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
         "(1 first; largest at the query means place 1, not defined if all attention is equal); "
         "mean distance over that of uniform attention; largest over smallest attention; entropy "
-        "over that of uniform attention. Where no position is added to the tokens, the "
-        "patches of a zero image are all alike, and with the start of the published scripts zero."
+        "over that of uniform attention. Where no position is added to the tokens, the patches of "
+        "a zero image are all alike; with the start of the published scripts they are all zero."
     )
     return Analysis(
         name="attention-init",
@@ -284,7 +284,6 @@ def initial_attention_analysis(
 
 COMMAND = AnalysisCommand(
     initial_attention_analysis,
-    on_page=lambda page: {"encodings": page.encodings, "grid": page.grid, "seeds": page.seeds},
     docs_arguments={"start": "authors"},
     docs_files={
         "attention-init.md": "attention-init.md",

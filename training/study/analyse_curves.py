@@ -10,9 +10,9 @@ import pandas as pd
 from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
 from training.study.analysis import Analysis, AnalysisCommand, Options, Row
-from training.study.run_groups import Training, group_trainings, read_trainings, runs_text
+from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 
-Groups = Mapping[str, Sequence[Training]]
+Groups = Mapping[str, Sequence[TrainingLog]]
 
 _PANELS: tuple[tuple[Quantity, str], ...] = (
     ("loss", "training loss"),
@@ -36,7 +36,7 @@ _CAPTION = (
 )
 
 
-def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
+def epoch_rows(label: str, trainings: Sequence[TrainingLog]) -> list[Row]:
     """A row for each epoch of each training."""
     rows: list[Any] = []
     for training in trainings:
@@ -48,7 +48,7 @@ def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
     return rows
 
 
-def summary(label: str, trainings: Sequence[Training]) -> dict[str, Any]:
+def summary(label: str, trainings: Sequence[TrainingLog]) -> dict[str, Any]:
     """The last values of the trainings of one label: their means and ranges."""
     result: dict[str, Any] = {"label": label, "runs": len(trainings)}
     result["kept_epochs"] = " ".join(str(kept_epoch(each.rows)) for each in trainings)
@@ -63,7 +63,7 @@ def summary(label: str, trainings: Sequence[Training]) -> dict[str, Any]:
     return result
 
 
-def _curves(trainings: Sequence[Training], quantity: Quantity) -> list[Curve]:
+def _curves(trainings: Sequence[TrainingLog], quantity: Quantity) -> list[Curve]:
     return [read_curve(each.rows, quantity) for each in trainings]
 
 
@@ -128,6 +128,4 @@ def curves_analysis(runs: Options.Runs) -> Analysis:
     )
 
 
-COMMAND = AnalysisCommand(
-    curves_analysis, on_page=lambda page: {"runs": list(page.runs)}, of_runs=True
-)
+COMMAND = AnalysisCommand(curves_analysis)

@@ -291,12 +291,9 @@ def _caption_of_details(labels: Sequence[str], seed: int) -> str:
 
 COMMAND = AnalysisCommand(
     decay_analysis,
-    on_page=lambda page: {
-        "encodings": page.encodings,
-        "grid": page.grid,
-        "seeds": page.seeds,
-        "details": [choice.label for choice in page.encodings],
-    },
+    on_page=lambda page, arguments: (
+        {**arguments, "details": [choice.label for choice in page.encodings]}
+    ),
     docs_files={
         "decay.md": "decay.md",
         "decay.png": "decay_compared.png",

@@ -26,8 +26,8 @@ from training.figure_style import (
     figure_settings,
     new_figure,
 )
-from training.study.analysis import Analysis, AnalysisCommand, Options, PageInputs, Row
-from training.study.run_groups import Training, group_trainings, read_trainings, runs_text
+from training.study.analysis import Analysis, AnalysisCommand, Arguments, Options, PageInputs, Row
+from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
 
@@ -73,7 +73,7 @@ class LatticePath:
         return float(np.abs(self.points(place)[:, None] - poles).min() / w1)
 
 
-def read_paths(label: str, training: Training) -> list[LatticePath]:
+def read_paths(label: str, training: TrainingLog) -> list[LatticePath]:
     """The path of each lattice that one training learned.
 
     Raises
@@ -308,9 +308,9 @@ def _caption(paths: Sequence[LatticePath]) -> str:
     return text
 
 
-def _on_page(page: PageInputs) -> dict[str, Any] | None:
+def _on_page(page: PageInputs, arguments: Arguments) -> Arguments | None:
     runs = [path for path, experiment in page.runs.items() if learns_a_lattice(experiment)]
     return {"runs": runs} if runs else None
 
 
-COMMAND = AnalysisCommand(lattice_analysis, _on_page, of_runs=True)
+COMMAND = AnalysisCommand(lattice_analysis, _on_page)

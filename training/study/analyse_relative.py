@@ -17,7 +17,14 @@ import typer
 
 from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
 from training.study import structure_measures as measures
-from training.study.analysis import Analysis, AnalysisCommand, Options, PageInputs, ReadBy
+from training.study.analysis import (
+    Analysis,
+    AnalysisCommand,
+    Arguments,
+    Options,
+    PageInputs,
+    ReadBy,
+)
 from training.study.encoding_choice import (
     GRID,
     USUAL,
@@ -35,8 +42,6 @@ _SOURCE = EncodingChoice("weierstrass")
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 _SQUARE = np.array([[-0.5, 0.5, 0.5, -0.5], [-0.5, -0.5, 0.5, 0.5]])  # x and y of a patch
 _RAW_FIT, _BOUNDED_FIT = "R² of Re wp", "R² of tanh(0.15 Re wp)"
-
-
 _USUAL = (*USUAL, "weierstrass:function=powers", "weierstrass_fourier")
 
 
@@ -65,12 +70,10 @@ def recovery(encoding: Any, grid: Grid) -> Recovery:
 
     def error(p_used: Array, dp_used: Array, *, safe: bool = True) -> Array:
         ends = p_used[i], dp_used[i], p_used[j], dp_used[j]
-        got = (
-            measures.safe_difference(*ends, lattice)
-            if safe
-            else measures.textbook_difference(*ends)
-        )
-        return measures.scaled_error(got, target, p[i], p[j])
+        found = measures.textbook_difference(*ends)
+        if safe:
+            found = measures.safe_difference(*ends, lattice)
+        return measures.scaled_error(found, target, p[i], p[j])
 
     errors = {
         "float64, as printed": error(p, dp, safe=False),
@@ -257,13 +260,9 @@ def _draw_fits(axis: Any, fits: Sequence[Mapping[str, Any]]) -> None:
     axis.legend(loc="lower right")
 
 
-def _on_page(page: PageInputs) -> dict[str, Any] | None:
-    has_table = any(
-        each.build(page.grid).additive(page.grid) is not None for each in page.encodings
-    )
-    if not has_table:
-        return None
-    return {"encodings": page.encodings, "grid": page.grid, "seed": page.seeds[0]}
+def _on_page(page: PageInputs, arguments: Arguments) -> Arguments | None:
+    tables = (choice.build(page.grid).additive(page.grid) for choice in page.encodings)
+    return arguments if any(table is not None for table in tables) else None
 
 
 COMMAND = AnalysisCommand(relative_analysis, _on_page, docs_files={"relative.png": "relative.png"})

@@ -359,6 +359,4 @@ def resolution_analysis(
     )
 
 
-COMMAND = AnalysisCommand(
-    resolution_analysis, on_page=lambda page: {"runs": list(page.runs)}, of_runs=True
-)
+COMMAND = AnalysisCommand(resolution_analysis)

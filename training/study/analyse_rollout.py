@@ -108,7 +108,7 @@ def _resized(weights: Numbers, shape: tuple[int, ...]) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ShownImage:
     """An image as each model sees it, before it is normalised."""
 
     name: str
@@ -126,7 +126,7 @@ class RolloutMap:
     probability: float
 
 
-def _test_pictures(models: Sequence[AttentionModel], count: int) -> list[Picture]:
+def _test_pictures(models: Sequence[AttentionModel], count: int) -> list[ShownImage]:
     """The first test images of the first run, which all models must be able to see."""
     runs = [model.run for model in models if model.run is not None]
     if not runs:
@@ -144,14 +144,14 @@ def _test_pictures(models: Sequence[AttentionModel], count: int) -> list[Picture
     stored = test.fetch(torch.arange(count))
     labels = [test.class_names[int(label)] for label in test.labels[:count]]
     return [
-        Picture(f"test image {number}: {label}", (image,) * len(models))
+        ShownImage(f"test image {number}: {label}", (image,) * len(models))
         for number, (image, label) in enumerate(zip(stored, labels, strict=True))
     ]
 
 
 @torch.no_grad()
 def maps_of(
-    model: AttentionModel, place: int, pictures: Sequence[Picture], size: ImageSize
+    model: AttentionModel, place: int, pictures: Sequence[ShownImage], size: ImageSize
 ) -> list[RolloutMap]:
     """The maps of one model, the `place`-th, over all pictures."""
     own = model.normalise
@@ -217,7 +217,7 @@ _UNIT = (0.0, 1.0, 1.0, 0.0)  # images and maps fill the same square, whatever t
 
 
 def draw_maps(
-    pictures: Sequence[Picture], labels: Sequence[str], found: Sequence[RolloutMap]
+    pictures: Sequence[ShownImage], labels: Sequence[str], found: Sequence[RolloutMap]
 ) -> Any:
     """A row for each image: the image and the map of each model, on one scale of colours.
 
@@ -251,7 +251,7 @@ def draw_maps(
     return figure
 
 
-def _finest(picture: Picture) -> Tensor:
+def _finest(picture: ShownImage) -> Tensor:
     """The largest version of the image that a model sees, in colour if there is one."""
     return max(picture.seen, key=lambda seen: (seen.shape[-2] * seen.shape[-1], seen.shape[0]))
 
@@ -338,7 +338,7 @@ def rollout_analysis(
         pictures = _test_pictures(opened, test_images)
     else:
         pictures = [
-            Picture(
+            ShownImage(
                 photograph.name,
                 tuple(
                     photograph.fitted(size, model.normalise.channels)
@@ -373,7 +373,7 @@ _POOLED = {
 def _caption(
     models: Sequence[AttentionModel],
     sizes: Sequence[ImageSize],
-    pictures: Sequence[Picture],
+    pictures: Sequence[ShownImage],
     *,
     is_photograph: bool,
 ) -> str:
@@ -401,8 +401,4 @@ def _caption(
     return " ".join(parts)
 
 
-COMMAND = AnalysisCommand(
-    rollout_analysis,
-    on_page=lambda page: {"models": list(page.runs), "images": page.photographs},
-    of_runs=True,
-)
+COMMAND = AnalysisCommand(rollout_analysis)

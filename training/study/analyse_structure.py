@@ -302,12 +302,4 @@ def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
     )
 
 
-COMMAND = AnalysisCommand(
-    structure_analysis,
-    on_page=lambda page: {
-        "encodings": page.encodings,
-        "grid": page.grid,
-        "seed": page.seeds[0],
-    },
-    docs_files={"structure.png": "structure.png"},
-)
+COMMAND = AnalysisCommand(structure_analysis, docs_files={"structure.png": "structure.png"})

@@ -277,8 +277,4 @@ def _pair(value: complex) -> list[float]:
     return [float(value.real), float(value.imag)]
 
 
-COMMAND = AnalysisCommand(
-    surface_analysis,
-    on_page=lambda page: {"grid": page.grid, "seed": page.seeds[0]},
-    docs_files={"surface.png": "surface.png"},
-)
+COMMAND = AnalysisCommand(surface_analysis, docs_files={"surface.png": "surface.png"})

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -63,7 +64,14 @@ class PageInputs:
     grid: Grid
     seeds: Sequence[int]
     runs: Mapping[Path, Experiment]
-    photographs: Sequence[Path] | None = None  # None: the test images of the first run
+    images: Sequence[Path] | None = None  # None: the test images of the first run
+
+
+Arguments = Mapping[str, Any]
+
+
+def _unchanged(page: PageInputs, arguments: Arguments) -> Arguments | None:
+    return arguments
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,22 @@ class AnalysisCommand:
     """How one analysis is called."""
 
     analyse: Callable[..., Analysis]
-    # Its arguments on the page of all analyses; None leaves it out.
-    on_page: Callable[[PageInputs], Mapping[str, Any] | None]
-    of_runs: bool = False  # whether it looks at finished runs; the page shows those last
-    docs_arguments: Mapping[str, Any] = field(default_factory=dict)
+    # Changes its arguments on the page of all analyses; None leaves the analysis out.
+    on_page: Callable[[PageInputs, Arguments], Arguments | None] = _unchanged
+    docs_arguments: Arguments = field(default_factory=dict)
     docs_files: Mapping[str, str] = field(default_factory=dict)  # in docs -> of the analysis
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether it looks at finished runs."""
+        return bool({"runs", "models"} & signature(self.analyse).parameters.keys())
+
+    def page_arguments(self, page: PageInputs) -> Arguments | None:
+        """Its arguments on the page of all analyses, by the names of its parameters."""
+        runs = list(page.runs)
+        known = vars(page) | {"seed": page.seeds[0], "runs": runs, "models": runs}
+        names = signature(self.analyse).parameters
+        return self.on_page(page, {name: known[name] for name in names if name in known})
 
 
 _PREFIX = "analyse_"

@@ -135,7 +135,7 @@ def analyse_all(
             "is trained on digits for a few epochs.",
         ),
     ] = (),
-    photographs: Options.Images = None,
+    images: Options.Images = None,
     output: Options.Output = None,
     progress: Progress = silent,
 ) -> list[Path]:
@@ -149,7 +149,7 @@ def analyse_all(
     choices = choose_encodings(encodings or _USUAL, grid)
     for choice in choices:
         interaction_matrix(choice.build(grid, seeds[0]), grid)  # refuses encodings without one
-    read_photographs(photographs or ())
+    read_photographs(images or ())
     finished = check_runs(runs, finished=True) if runs else {}
     for path, experiment in finished.items():
         _check_run(path, experiment)
@@ -161,10 +161,10 @@ def analyse_all(
             folder = unfinished / "runs" / f"digits-{number}"
             finished[folder] = experiment
             run(experiment, folder, console=Console(quiet=True))
-        inputs = PageInputs(choices, grid, seeds, finished, photographs)
+        inputs = PageInputs(choices, grid, seeds, finished, images)
         found = []
         for name, command in _in_order():
-            arguments = command.on_page(inputs)
+            arguments = command.page_arguments(inputs)
             if arguments is not None:
                 progress(name)
                 found.append(command.analyse(**arguments))
@@ -176,7 +176,7 @@ def analyse_all(
 def _in_order() -> list[tuple[str, AnalysisCommand]]:
     """Every analysis: those of encodings first, those of runs last."""
     commands = [(name, load_analysis(name)) for name in analysis_names()]
-    return sorted(commands, key=lambda each: each[1].of_runs)
+    return sorted(commands, key=lambda each: each[1].is_of_runs)
 
 
 def _check_run(path: Path, experiment: Experiment) -> None:

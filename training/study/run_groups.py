@@ -17,7 +17,7 @@ _MOST_CURVES = 28  # more cannot be told apart in a figure
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingLog:
     """The log of a run, or of one part of a run in two."""
 
     path: Path  # of the run
@@ -52,12 +52,12 @@ def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
             )
 
 
-def read_trainings(paths: Sequence[Path]) -> list[Training]:
+def read_trainings(paths: Sequence[Path]) -> list[TrainingLog]:
     """The logs of runs, which may still be going on."""
     trainings = []
     for path, experiment in check_runs(paths, finished=False).items():
         begun = [
-            Training(path, part, experiment, training_rows(folder.log))
+            TrainingLog(path, part, experiment, training_rows(folder.log))
             for part, folder in RunFolder(path).trainings().items()
         ]
         shown = [each for each in begun if any(row["kind"] == "epoch" for row in each.rows)]
@@ -141,11 +141,11 @@ def runs_text(labelled: Iterable[tuple[str, Experiment]]) -> str:
     return f"Data: {data}.{warning} {'; '.join(parts)}."
 
 
-def group_trainings(trainings: Iterable[Training]) -> dict[str, list[Training]]:
+def group_trainings(trainings: Iterable[TrainingLog]) -> dict[str, list[TrainingLog]]:
     """Trainings by label: those in one list differ only in the seed."""
     trainings = list(trainings)
     labels = label_runs({each.path: each.experiment for each in trainings})
-    groups: dict[str, list[Training]] = {}
+    groups: dict[str, list[TrainingLog]] = {}
     for each in trainings:
         suffix = f", {each.part}" if each.part else ""
         groups.setdefault(labels[each.path] + suffix, []).append(each)

@@ -68,7 +68,7 @@ def test_nothing_unfinished_is_left(gallery: Path) -> None:
 def test_the_runs_of_the_gallery_serve_the_other_commands(
     gallery: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    order = [each for each in gallery_module._in_order() if each[1].of_runs]
+    order = [each for each in gallery_module._in_order() if each[1].is_of_runs]
     monkeypatch.setattr(gallery_module, "_in_order", lambda: order)  # the gallery has the others
     run = str(gallery / "runs" / "digits-0")
     for words in (
@@ -158,7 +158,7 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
 def test_encodings_without_a_table_go_without_the_analysis_of_tables() -> None:
     for label, has_table in (("rope_axial", False), ("learned", True)):
         inputs = PageInputs([EncodingChoice(label)], (3, 4), [0], {})
-        assert (load_analysis("relative").on_page(inputs) is not None) == has_table
+        assert (load_analysis("relative").page_arguments(inputs) is not None) == has_table
 
 
 def test_the_help_of_all_analyses_imports_none_of_them() -> None:
