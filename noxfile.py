@@ -130,7 +130,7 @@ def transformers(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Damage the kernel in two thousand ways and see that it is noticed; takes half an hour."""
     install_project(session)
-    session.run("python", "-m", "verification.mutants", *session.posargs)
+    session.run("python", "-m", "verification.mutation", *session.posargs)
 
 
 @nox.session(default=False)

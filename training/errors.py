@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from wefpe_core.errors import InputError, WefpeError
+from importlib.util import find_spec
+
+from wefpe_core.errors import BackendUnavailableError, InputError, WefpeError
 
 
 class DataError(WefpeError, ValueError):
@@ -39,3 +41,12 @@ class CheckpointFormatError(RunError):
 
 class DamagedCheckpointError(RunError):
     """The files of a checkpoint are not those that were written."""
+
+
+def require(library: str, needed_by: str, extra: str = "training") -> None:
+    """Raise `BackendUnavailableError` naming the extra if a library is not installed."""
+    if find_spec(library) is None:
+        raise BackendUnavailableError(
+            f"{needed_by} needs {library}, which is not installed; "
+            f"run: pip install 'wefpe[{extra}]'"
+        )

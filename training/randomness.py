@@ -1,27 +1,28 @@
-"""One rule for everything random: a number is a function of a seed and of words that say what for.
+"""Random numbers as functions of a seed and of words that name their purpose.
 
-No generator is kept between two uses, so there is no state to save: whoever knows the seed of a
-run, the epoch and the number of a batch knows every number that was drawn for it, on any machine
-and for any number of processes.
+No generator is kept between two uses, so there is no state to save: the seed of a run, the epoch
+and the number of a batch determine every number drawn for it, on any machine and for any number
+of processes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from wefpe_core import InputError, InputTypeError
-
-_BITS = 63  # of a seed: what `torch.manual_seed` takes without a sign
-_MOST_SEEDS = 10_000  # more are a slip of the keyboard
+from training.parsing import SEED_BITS
+from wefpe_core import InputTypeError
 
 
 def derived_seed(seed: int, *words: str | int) -> int:
-    """A seed of its own for the purpose named by `words`: 63 bits of their SHA-256.
+    """A separate seed for the purpose named by `words`: 63 bits of their SHA-256.
 
-    The words are kept apart and their types told apart: ("a", "bc"), ("ab", "c"), ("1",) and (1,)
-    give four different seeds.
+    Lengths and types of the words count: ("a", "bc"), ("ab", "c"), ("1",) and (1,) give four
+    different seeds.
     """
     parts = []
     for word in (seed, *words):
@@ -30,7 +31,7 @@ def derived_seed(seed: int, *words: str | int) -> int:
         text = str(word)
         parts.append(f"{'s' if isinstance(word, str) else 'i'}{len(text)}:{text}")
     digest = hashlib.sha256("".join(parts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> (64 - _BITS)
+    return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
 
 
 def generator(seed: int, *words: str | int) -> torch.Generator:
@@ -42,20 +43,34 @@ def generator(seed: int, *words: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derived_seed(seed, *words))
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds from ``0,1,2`` or ``0-4``, or both mixed."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise InputError(f"seeds must be numbers as in 0,1,2 or 0-4, got {text!r}")
-        if int(last or first) < int(first):
-            raise InputError(f"a range of seeds goes upwards, got {part.strip()!r}")
-        if int(last or first) >= 1 << _BITS or int(last or first) - int(first) >= _MOST_SEEDS:
-            raise InputError(
-                f"a seed has {_BITS} bits and a range at most {_MOST_SEEDS} seeds, got {text!r}"
-            )
-        seeds += range(int(first), int(last or first) + 1)
-    if len(set(seeds)) < len(seeds) or not seeds:
-        raise InputError(f"every seed counts once, got {text!r}")
-    return tuple(seeds)
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of one batch, the same for any number of processes.
+
+    Numbers are drawn for every place of the global batch; each process takes those of its places.
+    Each purpose has numbers of its own, so switching one augmentation on or off does not change
+    the others.
+    """
+
+    seed: int
+    epoch: int
+    batch: int
+    size: int  # of the global batch
+    places: slice  # of this process in it
+
+    def uniform(self, purpose: str, columns: int) -> tuple[Tensor, ...]:
+        """`columns` tensors (n,) of float64 in [0, 1)."""
+        drawn = generator(self.seed, "augmentation", purpose, self.epoch, self.batch)
+        table = torch.rand(columns, self.size, dtype=torch.float64, generator=drawn)
+        return table[:, self.places].unbind()
+
+    def integers(self, purpose: str, below: int) -> Tensor:
+        """A tensor (n,) of int64 in [0, below)."""
+        drawn = generator(self.seed, "augmentation", purpose, self.epoch, self.batch)
+        return torch.randint(below, (self.size,), generator=drawn)[self.places]
+
+    def of_the_batch(self, purpose: str) -> random.Random:
+        """A source of numbers that the whole global batch shares."""
+        return random.Random(
+            derived_seed(self.seed, "augmentation", purpose, self.epoch, self.batch)
+        )

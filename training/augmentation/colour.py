@@ -1,47 +1,34 @@
-"""Colours of float images from 0 to 1, as Pillow changes them; most by the functions of kornia."""
+"""Colours of float images from 0 to 1, changed as Pillow changes them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from training.augmentation.draws import Draws
-from wefpe_core.errors import import_optional
+from training.randomness import Draws
+
+if TYPE_CHECKING:
+    from training.config.schema import Augmentation
 
 
-def changes_colour(options: Any) -> bool:
-    return bool(
-        options.brightness
-        or options.contrast
-        or options.saturation
-        or options.hue
-        or options.grayscale
-    )
-
-
-def coloured(images: Tensor, options: Any, draws: Draws) -> Tensor:
-    """Brightness, contrast, saturation and hue changed, in this order, and some made grey."""
-    color, enhance = _kornia()
+def coloured(images: Tensor, options: Augmentation, draws: Draws) -> Tensor:
+    """Change brightness, contrast, saturation and hue, in this order, and make some images grey."""
 
     def factors(purpose: str, most: float) -> Tensor:
         (chance,) = draws.uniform(purpose, 1)
         low = max(0.0, 1 - most)
-        return (low + (1 + most - low) * chance).to(images.device, images.dtype)
+        drawn = low + (1 + most - low) * chance
+        return drawn.to(images.device, images.dtype)[:, None, None, None]
 
     if options.brightness:
-        images = enhance.adjust_brightness_accumulative(
-            images, factors("brightness", options.brightness)
-        )
+        images = (images * factors("brightness", options.brightness)).clamp_(0, 1)
     if options.contrast:
-        images = enhance.adjust_contrast_with_mean_subtraction(
-            images, factors("contrast", options.contrast)
-        )
+        mean = (_grey(images) if images.shape[1] == 3 else images).mean((1, 2, 3), keepdim=True)
+        images = _blended(images, mean, factors("contrast", options.contrast))
     if options.saturation:
-        images = enhance.adjust_saturation_with_gray_subtraction(
-            images, factors("saturation", options.saturation)
-        )
+        images = _blended(images, _grey(images), factors("saturation", options.saturation))
     if options.hue:
         (chance,) = draws.uniform("hue", 1)
         sixths = (2 * chance - 1) * options.hue * 6
@@ -49,20 +36,29 @@ def coloured(images: Tensor, options: Any, draws: Draws) -> Tensor:
     if options.grayscale:
         (chance,) = draws.uniform("grayscale", 1)
         is_grey = (chance < options.grayscale).to(images.device)
-        images = torch.where(is_grey[:, None, None, None], color.rgb_to_grayscale(images), images)
+        images = torch.where(is_grey[:, None, None, None], _grey(images), images)
     return images
 
 
-def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
-    """Hues moved by `sixths` (n,) of the circle; the largest and smallest of R, G, B stay.
+def _grey(images: Tensor) -> Tensor:
+    """Brightness (n, 1, height, width) of colours, by the weights of ITU-R BT.601."""
+    red, green, blue = images.unbind(1)
+    return red.mul(0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)[:, None]
 
-    The formula of HSV by hand: kornia's conversion there and back takes 5.7 ms for 64 images of
-    32 x 32, this 1.8 ms.
+
+def _blended(images: Tensor, others: Tensor, factors: Tensor) -> Tensor:
+    return (images * factors + others * (1 - factors)).clamp_(0, 1)
+
+
+def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
+    """Move the hues by `sixths` (n,) of the circle; the largest and smallest of R, G, B stay.
+
+    One formula does what a conversion to HSV and back does, in a third of the time.
     """
     red, green, blue = images.unbind(1)
     value, smallest = images.amax(1), images.amin(1)
     chroma = value - smallest
-    divisor = torch.where(chroma > 0, chroma, 1)  # grey has no hue, and any will do
+    divisor = torch.where(chroma > 0, chroma, 1)  # grey has no hue: any number will do
     hue = torch.where(
         value == red,
         (green - blue) / divisor,
@@ -73,9 +69,3 @@ def hue_turned(images: Tensor, sixths: Tensor) -> Tensor:
     distance.remainder_(6)
     ramp = torch.minimum(distance, 4 - distance).clamp_(0, 1)
     return torch.sub(value[:, None], ramp.mul_(chroma[:, None]), out=ramp)
-
-
-def _kornia() -> tuple[Any, Any]:
-    """Its colour modules; imported at the first use, which takes a second."""
-    kornia = import_optional("kornia", purpose="a change of colour", extra="training")
-    return kornia.color, kornia.enhance

@@ -1,24 +1,27 @@
-"""Mixup and cutmix: images of a batch in pairs, their classes by the same shares.
+"""Mixup and cutmix: pairs of images are mixed, and their classes in the same proportion.
 
-The places 0 and 1, 2 and 3, ... of a batch are mixed with each other. Batches are shuffled, so
-these are random pairs; and since the slices of the processes are even, no pair is cut by them, and
-any number of processes mixes alike.
+The images at places 0 and 1, 2 and 3, ... of a batch are mixed with each other. Batches are
+shuffled, so these are random pairs. Each process holds an even number of neighbouring places, so
+every pair is within one process, and the result does not depend on the number of processes.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.augmentation.draws import Draws
+from training.randomness import Draws
+
+if TYPE_CHECKING:
+    from training.config.schema import Augmentation
 
 
-def mixes(options: Any) -> bool:
+def mixes(options: Augmentation) -> bool:
     """Whether any batch is mixed."""
     alphas = (options.mixup_alpha, options.mixup_alpha_warmup or 0.0, options.cutmix_alpha)
     return options.mix_probability > 0 and max(alphas) > 0
@@ -28,12 +31,12 @@ def mixed(
     images: Tensor,
     labels: Tensor,
     classes: int,
-    options: Any,
+    options: Augmentation,
     draws: Draws,
     *,
     is_warmup: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Images and soft targets (n, classes), mixed by one share for the whole global batch.
+    """Images and soft targets (n, classes), mixed in one proportion for the whole global batch.
 
     Targets are soft even where nothing is mixed, so that every step has the same shapes.
     """
@@ -42,7 +45,7 @@ def mixed(
     if is_warmup and options.mixup_alpha_warmup is not None:
         mixup_alpha = options.mixup_alpha_warmup
     shared = draws.of_the_batch("mixing")
-    # Both are drawn always, so that what follows does not depend on what is switched on.
+    # Both are always drawn, so that the numbers after them do not depend on the options.
     is_mixed = shared.random() < options.mix_probability
     is_switched = shared.random() < options.switch_probability
     is_cutmix = options.cutmix_alpha > 0 and (is_switched or mixup_alpha <= 0)
@@ -62,12 +65,12 @@ def mixed(
 
 
 def _partners(n: int, device: torch.device) -> Tensor:
-    """The other of each pair; the last of an odd number is its own and stays as it is."""
+    """Index of the other image of each pair; with an odd number the last image stays alone."""
     return (torch.arange(n, device=device) ^ 1).clamp_(max=n - 1)
 
 
 def _box(height: int, width: int, area: float, shared: random.Random) -> tuple[int, int, int, int]:
-    """A box with that share of the area around any pixel, cut by the edges of the image."""
+    """A box with that share of the area around a random pixel, cut by the edges of the image."""
     tall, wide = int(height * math.sqrt(area)), int(width * math.sqrt(area))
     row, column = shared.randrange(height), shared.randrange(width)
     top, left = row - tall // 2, column - wide // 2

@@ -1,4 +1,4 @@
-"""From stored bytes to what the model sees, without chance: resized and normalised."""
+"""The part of the way from stored bytes to the model in which nothing is random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Normalisation:
     mean, std : tuple of float
         One for each channel, or one for all of them.
     size : (int, int)
-        Images of another size are resized to it, bilinear.
+        Images of another size are resized to it by bilinear interpolation.
     channels : int
     """
 
@@ -62,7 +62,7 @@ class Normalisation:
 
 
 def unit_range(images: Tensor) -> Tensor:
-    """New float32 images from 0 to 1 of uint8 ones."""
+    """New float32 images from 0 to 1, made from uint8 images."""
     return images.to(torch.float32).div_(255)
 
 

@@ -56,7 +56,7 @@ def compare(
     folder gets runs.csv (a line for each run), comparison.md and comparison.png.
     """
     from training.config import load_config
-    from training.randomness import parse_seeds
+    from training.parsing import parse_seeds
     from training.study.compare import Sweep, control_arms, parse_arms
     from training.study.statistics import summary_table
 

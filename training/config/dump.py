@@ -1,4 +1,4 @@
-"""The effective config as TOML, and a short name for what it says."""
+"""The effective config as TOML, a short name for what it says, and how two configs differ."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from training.config.schema import UNSET, Experiment
+import tomli_w
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+from training.config.schema import SCHEMA_VERSION, UNSET, Experiment
+from training.data.datasets import DATASETS
+
 # Where and how a run is watched, not what it computes.
-_WITHOUT_EFFECT = (
+WITHOUT_EFFECT = (
     ("logging",),
     ("checkpoint",),
     ("training", "threads"),
@@ -22,85 +23,21 @@ _WITHOUT_EFFECT = (
     ("data", "download"),
     ("model", "checkpoint"),
 )
-_CHOSEN_BY_PATH = ("folder", "vtab")  # data sets that are whatever lies there
+# Data sets that are whatever lies at data.path.
+CHOSEN_BY_PATH = {name for name, each in DATASETS.items() if each.needs == "folder"}
 _HASH_DIGITS = 16
+
+
+# --- TOML --------------------------------------------------------------------------------------
 
 
 def dump_toml(config: Experiment) -> str:
     """Every key of the experiment with its value; `load_config` of it gives an equal one."""
-    sections: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    for name, value in plain_table(config).items():
-        (sections if isinstance(value, Mapping) else values)[name] = value
-    parts = [_assignments(values)]
-    parts += [f"[{name}]\n{_assignments(section)}" for name, section in sections.items()]
-    return "\n".join(parts)
-
-
-def config_hash(config: Experiment) -> str:
-    """16 hexadecimal digits that are equal for configs of the same experiment.
-
-    Left out is what has no effect on the numbers: logging, checkpoint, training.threads, and
-    where files are. Of the weights and of a folder of images the last two names of the path
-    count: they say which ones are meant, wherever they are kept.
-    """
-    return table_hash(plain_table(config))
-
-
-def hash_without_seed(config: Experiment) -> str:
-    """The same for runs that differ in nothing but the seed."""
-    return config_hash(config.model_copy(update={"seed": 0}))
-
-
-def table_hash(table: Mapping[str, Any]) -> str:
-    """`config_hash` of a table as `dump_toml` writes it, also of one that is no longer valid."""
-    text = json.dumps(_with_effect(table), sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
-
-
-def differing_keys(one: Experiment, other: Experiment) -> list[str]:
-    """The keys with an effect on the numbers in which two experiments differ."""
-    first, second = (dict(_flat(_with_effect(plain_table(config)))) for config in (one, other))
-    return [key for key in first | second if first.get(key, UNSET) != second.get(key, UNSET)]
-
-
-def _with_effect(table: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: table[key] for key in table if (key,) not in _WITHOUT_EFFECT}
-    for section, name in (keys for keys in _WITHOUT_EFFECT if len(keys) == 2):
-        kept[section] = {key: value for key, value in kept[section].items() if key != name}
-    names = file_names(table)
-    kept["weights"] = names["model.checkpoint"]
-    if table["data"]["name"] in _CHOSEN_BY_PATH:
-        kept["images"] = names["data.path"]
-    return kept
-
-
-def file_names(table: Mapping[str, Any]) -> dict[str, str]:
-    """The keys that hold paths, with what of these says which files are meant: two names."""
-    data, weights = table["data"], table["model"]["checkpoint"]
-    images = data["path"] if data["name"] in _CHOSEN_BY_PATH else ""
-    return {
-        key: "/".join(PurePath(path).parts[-2:])
-        for key, path in (("data.path", images), ("model.checkpoint", weights))
-    }
-
-
-def differences(before: Experiment, after: Experiment) -> list[str]:
-    """The keys in which two experiments differ, with both values."""
-    old, new = (dict(_flat(plain_table(config))) for config in (before, after))
-    return [
-        f"{key} was {old.get(key, UNSET)!r}, is {new.get(key, UNSET)!r}"
-        for key in (old | new)
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    text = tomli_w.dumps(plain_table(config))
+    # Every list is written in one line. No text has a line break in it, since TOML escapes them.
+    for pattern, joined in ((r"\[\n +", "["), (r",\n *\]", "]"), (r",\n +", ", ")):
+        text = re.sub(pattern, joined, text)
+    return text
 
 
 def plain_table(config: Experiment) -> dict[str, Any]:
@@ -120,35 +57,94 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _assignments(table: Mapping[str, Any]) -> str:
-    """Lines key = value; tables within a section are written in one line."""
-    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
+# --- Identity ----------------------------------------------------------------------------------
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _text(value)
+def config_hash(config: Experiment) -> str:
+    """16 hexadecimal digits that are equal for configs of the same experiment.
+
+    The hash is made of the version of the schema and of the keys that differ from their defaults,
+    so a new key with a default changes no hash. Keys without an effect on the numbers are left
+    out: logging, checkpoint, training.threads, and where files are. Weights and a folder of
+    images count by the last two names of their path, which say which ones are meant wherever they
+    are kept.
+    """
+    differing = _plain(config.model_dump(exclude_defaults=True))
+    kept = with_effect(differing, plain_table(config))
+    kept = {key: value for key, value in kept.items() if value not in ({}, "")}
+    return digest({"schema": SCHEMA_VERSION, "differing": _same_numbers_alike(kept)})
+
+
+def hash_without_seed(config: Experiment) -> str:
+    """A hash that is equal for runs that differ in nothing but the seed."""
+    return config_hash(config.model_copy(update={"seed": 0}))
+
+
+def digest(table: Mapping[str, Any]) -> str:
+    """The first digits of the SHA-256 of a table, whatever the order of its keys."""
+    text = json.dumps(table, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def _same_numbers_alike(value: Any) -> Any:
+    """1 for 1.0: options of encodings may be given as either."""
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
+        return {key: _same_numbers_alike(each) for key, each in value.items()}
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    return repr(value)  # of a float: the shortest text that gives the same float back
+        return [_same_numbers_alike(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _text(key)
+def with_effect(table: Mapping[str, Any], complete: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a table that have an effect on the numbers, and the names of files.
+
+    `table` may lack keys; `complete` has at least those that name files.
+    """
+    kept = {key: value for key, value in table.items() if (key,) not in WITHOUT_EFFECT}
+    for section, name in (keys for keys in WITHOUT_EFFECT if len(keys) == 2):
+        if section in kept:
+            kept[section] = {key: value for key, value in kept[section].items() if key != name}
+    names = file_names(complete)
+    kept["weights"] = names["model.checkpoint"]
+    if complete["data"]["name"] in CHOSEN_BY_PATH:
+        kept["images"] = names["data.path"]
+    return kept
 
 
-def _text(text: str) -> str:
-    def escaped(character: str) -> str:
-        if character in _ESCAPES:
-            return _ESCAPES[character]
-        if character.isprintable():
-            return character
-        number = ord(character)
-        return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+def file_names(table: Mapping[str, Any]) -> dict[str, str]:
+    """The keys that hold paths, each with the last two names of its path."""
+    data, weights = table["data"], table["model"]["checkpoint"]
+    images = data["path"] if data["name"] in CHOSEN_BY_PATH else ""
+    return {
+        key: "/".join(PurePath(path).parts[-2:])
+        for key, path in (("data.path", images), ("model.checkpoint", weights))
+    }
 
-    return '"' + "".join(map(escaped, text)) + '"'
+
+# --- Differences -------------------------------------------------------------------------------
+
+
+def differing_keys(one: Experiment, other: Experiment) -> list[str]:
+    """The keys with an effect on the numbers in which two experiments differ."""
+    first, second = (
+        dict(_flat(with_effect(table, table))) for table in map(plain_table, (one, other))
+    )
+    return [key for key in first | second if first.get(key, UNSET) != second.get(key, UNSET)]
+
+
+def differences(before: Experiment, after: Experiment) -> list[str]:
+    """The keys in which two experiments differ, with both values."""
+    old, new = (dict(_flat(plain_table(config))) for config in (before, after))
+    return [
+        f"{key} was {old.get(key, UNSET)!r}, is {new.get(key, UNSET)!r}"
+        for key in (old | new)
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,4 +1,4 @@
-"""`ConfigError`: all that is wrong with a config, each thing with its key, value and file."""
+"""`ConfigError`: everything that is wrong with a config, each with its key, value and file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Problem(NamedTuple):
     key: str  # dotted, as in an override; "" if it is about the file
     message: str
     value: Any = NO_VALUE
-    source: str = ""  # the file or the override that said so
+    source: str = ""  # the file or the override the value is from
 
     def __str__(self) -> str:
         what = self.key
@@ -35,7 +35,7 @@ def shown(value: Any) -> str:
 
 
 class ConfigError(WefpeError, ValueError):
-    """An experiment cannot be what its config says; nothing was started.
+    """A config does not describe an experiment that can be run; nothing was started.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class ConfigError(WefpeError, ValueError):
             super().__init__(f"{len(lines)} things are wrong with the config:\n{listed}")
 
 
-class RuleViolations(ValueError):  # noqa: N818 - not for users: pydantic wraps it, the loader unpacks
-    """Keys that are each valid and do not go together."""
+class RuleViolations(WefpeError, ValueError):  # noqa: N818 - the loader unpacks it
+    """Keys that are each valid and do not go together; pydantic wraps it in its own error."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

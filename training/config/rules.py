@@ -1,25 +1,23 @@
-"""What can be judged only by looking at several keys: combinations that cannot work.
+"""Rules about several keys at once: combinations that cannot work, and files that are missing.
 
-Each rule names the key to change. They are checked on every `Experiment`, however it was made.
+Each rule names the key to change. The rules are checked on every `Experiment`, however it was
+made; `check_files` looks for files at the start of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
-from training.config.errors import Problem, RuleViolations
-from training.config.schema import Experiment
-from training.config.shapes import (
-    DHVT,
-    GREY,
-    NATIVE_SIZES,
-    TRAINING_IMAGES,
-    image_size,
-    model_shape,
-)
+from training.config.encoding_rules import encoding_problems
+from training.config.errors import ConfigError, Problem, RuleViolations
+from training.config.model_sizes import DHVT, image_size, model_shape
+from training.config.schema import HUB_PREFIX, Experiment
+from training.data.datasets import DATASETS
+from wefpe_core.errors import did_you_mean
 
-VTAB_VALIDATION = 200  # images of val200.txt
-# What the model DHVT has only one of.
+# DHVT has no choice about these.
 _DHVT_FIXED = {
     "class_token": True,
     "register_tokens": 0,
@@ -32,7 +30,7 @@ _DHVT_PATCHES = (2, 4, 16)
 
 def check(config: Experiment) -> None:
     """Raise `RuleViolations` with everything that does not go together."""
-    of_model = list(_model(config))
+    of_model = [*_model(config), *_head(config)]
     problems = [
         *_data(config),
         *of_model,
@@ -40,18 +38,16 @@ def check(config: Experiment) -> None:
         *_augmentation(config),
         *_selection(config),
     ]
-    # An encoding is built for the model: with an impossible model its complaint would be noise.
+    # An encoding is made for the model: with an impossible model its complaint would be noise.
     if not of_model:
-        from training.config.encoding_rules import encoding_problems
-
         problems += encoding_problems(config)
     if problems:
         raise RuleViolations(problems)
 
 
 def _data(config: Experiment) -> Iterator[Problem]:
-    data = config.data
-    if data.name in ("folder", "vtab"):
+    data, record = config.data, DATASETS[config.data.name]
+    if record.needs == "folder":
         if not data.path:
             yield Problem("data.path", f"data.name = {data.name!r} needs the folder", data.path)
         if data.download:
@@ -64,8 +60,10 @@ def _data(config: Experiment) -> Iterator[Problem]:
                 f"must be given for {data.name!r}, whose images may have any size",
                 data.image_size,
             )
-    if data.labels == "coarse" and data.name != "cifar100":
-        yield Problem("data.labels", f"only cifar100 has coarse labels, not {data.name}", "coarse")
+    if data.labels == "coarse" and record.coarse_classes is None:
+        having = [name for name, each in DATASETS.items() if each.coarse_classes is not None]
+        message = f"only {', '.join(having)} has coarse labels, not {data.name}"
+        yield Problem("data.labels", message, "coarse")
     if (data.mean is None) != (data.std is None):
         key, value = ("mean", data.mean) if data.std is None else ("std", data.std)
         other = "std" if key == "mean" else "mean"
@@ -76,11 +74,12 @@ def _data(config: Experiment) -> Iterator[Problem]:
         )
     if data.std is not None and min(data.std, default=0.0) <= 0.0:
         yield Problem("data.std", "must be positive in every channel", data.std)
-    if data.name == "vtab" and data.validation not in (0, VTAB_VALIDATION):
+    own = record.validation_images
+    if own is not None and data.validation not in (0, own):
         yield Problem(
             "data.validation",
-            f"VTAB-1k has its own {VTAB_VALIDATION} validation images: say {VTAB_VALIDATION}, "
-            "or 0 to train on them too",
+            f"{data.name} has its own {own} validation images: say {own}, or 0 to train on them "
+            "too",
             data.validation,
         )
     yield from _counts(config)
@@ -88,7 +87,7 @@ def _data(config: Experiment) -> Iterator[Problem]:
 
 def _counts(config: Experiment) -> Iterator[Problem]:
     """There must be images to train on, at least one batch of them."""
-    data, known = config.data, TRAINING_IMAGES.get(config.data.name)
+    data, known = config.data, DATASETS[config.data.name].training_images
     left = None if known is None else known - data.validation
     if left is not None and left < 1:
         yield Problem(
@@ -100,7 +99,7 @@ def _counts(config: Experiment) -> Iterator[Problem]:
         yield Problem(
             "data.train_images",
             f"{data.name} has {known} training images and data.validation = {data.validation} "
-            f"holds some out: at most {left}",
+            f"holds some of them out: at most {left}",
             images,
         )
         return
@@ -124,21 +123,14 @@ def _model(config: Experiment) -> Iterator[Problem]:
         )
     if size is not None and size % shape.patch_size:
         from_patch = model.patch_size is not None or config.data.image_size is None
-        key, value = (
-            ("model.patch_size", shape.patch_size)
-            if from_patch
-            else (
-                "data.image_size",
-                size,
-            )
-        )
+        key = "model.patch_size" if from_patch else "data.image_size"
         divisors = [n for n in range(1, size + 1) if size % n == 0]
         fitting = ", ".join(map(str, divisors))
         yield Problem(
             key,
             f"images of {size} x {size} are not divisible into patches of {shape.patch_size}; "
             f"patch sizes that divide {size}: {fitting}",
-            value,
+            shape.patch_size if from_patch else size,
         )
     if model.name == DHVT:
         for key, only in _DHVT_FIXED.items():
@@ -148,6 +140,10 @@ def _model(config: Experiment) -> Iterator[Problem]:
             yield Problem("model.patch_size", f"{DHVT} has patches of 2, 4 or 16", shape.patch_size)
     elif model.pooling == "token" and not model.class_token:
         yield Problem("model.pooling", "there is no class token (model.class_token)", "token")
+
+
+def _head(config: Experiment) -> Iterator[Problem]:
+    model, dim = config.model, model_shape(config).dim
     layers, dropouts = len(model.head_layers), len(model.head_dropouts)
     if layers and dropouts not in (0, layers + 1):
         yield Problem(
@@ -162,10 +158,10 @@ def _model(config: Experiment) -> Iterator[Problem]:
             "a linear head (model.head_layers = []) has one at most",
             model.head_dropouts,
         )
-    if any(fraction * shape.dim < 1.0 for fraction in model.head_layers):
+    if any(fraction * dim < 1.0 for fraction in model.head_layers):
         yield Problem(
             "model.head_layers",
-            f"a layer would be narrower than 1 of {shape.dim} channels",
+            f"a layer would be narrower than 1 of {dim} channels",
             model.head_layers,
         )
 
@@ -175,7 +171,7 @@ def _training(config: Experiment) -> Iterator[Problem]:
     if training.batch_size % training.accumulation:
         yield Problem(
             "training.accumulation",
-            f"training.batch_size = {training.batch_size} is not divisible into so many parts",
+            f"training.batch_size = {training.batch_size} is not divisible by this number of parts",
             training.accumulation,
         )
     if not any(
@@ -203,7 +199,7 @@ def _augmentation(config: Experiment) -> Iterator[Problem]:
                 crop.scale,
             )
     # Shifts act on the images as stored, which are never larger than the model's.
-    stored = min(filter(None, (size, NATIVE_SIZES.get(config.data.name))), default=None)
+    stored = min(filter(None, (size, DATASETS[config.data.name].size)), default=None)
     for key, pixels, side in (
         ("crop_padding", augmentation.crop_padding, stored),
         ("cutout", augmentation.cutout, size),
@@ -216,7 +212,7 @@ def _augmentation(config: Experiment) -> Iterator[Problem]:
             "mixup is off (augmentation.mixup_alpha = 0)",
             augmentation.mixup_alpha_warmup,
         )
-    if config.data.name in GREY:
+    if DATASETS[config.data.name].channels == 1:
         for key in ("saturation", "hue", "grayscale"):
             if getattr(augmentation, key):
                 yield Problem(
@@ -239,3 +235,34 @@ def _selection(config: Experiment) -> Iterator[Problem]:
             value = getattr(selection, key)
             if value:
                 yield Problem(f"selection.{key}", "needs selection.by = 'validation'", value)
+
+
+def check_files(config: Experiment) -> None:
+    """Raise `ConfigError` if a file or folder the config names is not there.
+
+    It is called at the start of a run, before any work. What the files hold is judged when they
+    are read.
+    """
+    problems = []
+    weights, images = config.model.checkpoint, config.data.path
+    if weights.startswith(HUB_PREFIX):
+        if find_spec("huggingface_hub") is None:
+            message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
+            problems.append(Problem("model.checkpoint", message, weights))
+    elif weights and not Path(weights).expanduser().is_file():
+        problems.append(Problem("model.checkpoint", _missing(weights, "file"), weights))
+    if images and not config.data.download and not Path(images).expanduser().exists():
+        problems.append(Problem("data.path", _missing(images, "folder"), images))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _missing(name: str, kind: str) -> str:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return f"is a directory, not a {kind} of weights"
+    around = path.parent
+    hint = ""
+    if around.is_dir():
+        hint = did_you_mean(path.name, (each.name for each in around.iterdir()), count=3)
+    return f"there is no such {kind}; looked for {path.absolute()}{hint}"

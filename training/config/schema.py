@@ -1,12 +1,12 @@
 """Every key of an experiment: its type, its range and its default.
 
 The attribute path is the path in a TOML file: ``config.training.epochs`` is ``epochs`` in the table
-``[training]``. What each key does, and why its default is what it is, stands beside it in
-``experiments/default.toml``, which holds the same values. TOML knows no null: there and in
-overrides the word "unset" is `None`.
+``[training]``. ``experiments/default.toml`` holds the same values and says beside each key what it
+does and why its default is what it is. TOML has no null: in files and overrides the word "unset"
+stands for `None`.
 
-Nothing is converted on the way in: a number in quotes is a mistake, and so is 3.0 epochs. What
-needs more than one key to be judged is in `training.config.rules`.
+Nothing is converted: a number in quotes is a mistake, and so is 3.0 epochs. Rules about several
+keys are in `training.config.rules`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from training.data.datasets import DatasetName
 from wefpe_core.registry import NumericBackendName
 
+# Part of the hash of a config. It is raised when a default changes or a key is renamed, since a
+# hash is made of the keys that differ from their defaults; a new key leaves it as it is.
+SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
+HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
 def _none_if_unset(value: Any) -> Any:
@@ -39,7 +44,7 @@ def _without_unset(value: Any) -> Any:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as they are, if a TOML file can hold them and give them back."""
+    """The options unchanged, if a TOML file can hold them."""
 
     def is_plain(value: Any) -> bool:
         if isinstance(value, list):
@@ -62,7 +67,7 @@ def _tuple_if_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_List = BeforeValidator(_tuple_if_list)  # TOML has lists, a frozen config has tuples
+_List = BeforeValidator(_tuple_if_list)  # TOML has lists; a config that cannot change has tuples
 _Unset = BeforeValidator(_none_if_unset)
 
 Count = Annotated[int, Field(ge=1)]
@@ -76,29 +81,29 @@ Interval = Annotated[tuple[Positive, Positive], _List]
 PerChannel = Annotated[tuple[float, ...] | None, _List, _Unset]
 
 
-class Section(BaseModel):
-    """A table of the config: no unknown keys, nothing converted, nothing changed afterwards."""
+class ConfigSection(BaseModel):
+    """A table of the config: it takes no unknown key, converts nothing and cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Data(Section):
-    name: Literal["cifar100", "cifar10", "digits", "shapes", "folder", "vtab"] = "cifar100"
+class Data(ConfigSection):
+    name: DatasetName = "cifar100"
     path: str = ""  # relative to the working directory; "" where downloads are kept
     download: bool = False
-    image_size: OptionalCount = None  # the square the model sees; None: native
+    image_size: OptionalCount = None  # side of the squares the model sees; None: as stored
     labels: Literal["fine", "coarse"] = "fine"
     train_images: OptionalCount = None  # after the split
     validation: CountOrZero = 5000  # images held out of training
-    mean: PerChannel = None  # of pixels from 0 to 1; None: of the data set
+    mean: PerChannel = None  # of pixels from 0 to 1; None: that of the data set
     std: PerChannel = None
 
 
-class Model(Section):
+class Model(ConfigSection):
     name: Literal["vit_micro", "vit_tiny", "vit_small", "vit_base", "vit_large", "dhvt_tiny"] = (
         "vit_micro"
     )
-    patch_size: OptionalCount = None  # None, here and below: that of the name
+    patch_size: OptionalCount = None  # None, here and in the next three: that of the name
     dim: OptionalCount = None
     depth: OptionalCount = None
     num_heads: OptionalCount = None
@@ -111,12 +116,12 @@ class Model(Section):
     drop_path: ShareBelowOne = 0.0
     weight_init: Literal["trunc_normal", "xavier"] = "xavier"
     checkpoint: str = ""  # "": from scratch
-    positions: Literal["resample", "replace", "hybrid"] = "resample"  # read with a checkpoint only
+    positions: Literal["resample", "replace", "hybrid"] = "resample"  # only with a checkpoint
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
 
 
-class PositionEncoding(Section):
+class PositionEncoding(ConfigSection):
     name: str = "weierstrass"
     backend: NumericBackendName = "torch"
     options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
@@ -125,7 +130,7 @@ class PositionEncoding(Section):
     scale_match: Annotated[Positive | None, _Unset] = None
 
 
-class Training(Section):
+class Training(ConfigSection):
     epochs: Count = 60
     batch_size: Count = 128  # of one step of the optimiser, over all processes
     accumulation: Count = 1
@@ -134,10 +139,10 @@ class Training(Section):
     ema_decay: ShareBelowOne = 0.0  # 0: off
     label_smoothing: ShareBelowOne = 0.1
     clip_norm: NotNegative = 1.0  # 0: off
-    threads: CountOrZero = 0  # 0: as torch finds it
+    threads: CountOrZero = 0  # 0: as many as torch chooses
 
 
-class Optimizer(Section):
+class Optimizer(ConfigSection):
     name: Literal["adamw"] = "adamw"
     learning_rate: Positive = 1e-3
     weight_decay: NotNegative = 0.05
@@ -148,7 +153,7 @@ class Optimizer(Section):
     head_rate: NotNegative = 1.0
 
 
-class Schedule(Section):
+class Schedule(ConfigSection):
     warmup_epochs: NotNegative = 5.0
     final_rate: Share = 0.0  # as a fraction of the highest
     restart_epochs: CountOrZero = 0  # 0: one cosine over the rest
@@ -156,12 +161,12 @@ class Schedule(Section):
     per: Literal["step", "epoch"] = "step"
 
 
-class RandomResizedCrop(Section):
+class RandomResizedCrop(ConfigSection):
     scale: Interval = (0.08, 1.0)  # share of the area
     ratio: Interval = (0.75, 4.0 / 3.0)  # width over height
 
 
-class Augmentation(Section):
+class Augmentation(ConfigSection):
     crop_padding: CountOrZero = 4  # pixels; 0: no shifts
     flip: Share = 0.5  # probabilities
     vertical_flip: Share = 0.0
@@ -178,27 +183,27 @@ class Augmentation(Section):
     mixup_alpha_warmup: Annotated[NotNegative | None, _Unset] = None  # None: as mixup_alpha
     cutmix_alpha: NotNegative = 0.0  # 0: off
     mix_probability: Share = 1.0  # that a batch is mixed at all
-    switch_probability: Share = 0.5  # of cutmix, where both are on
+    switch_probability: Share = 0.5  # of cutmix, if mixup is on too
 
 
-class Selection(Section):
+class Selection(ConfigSection):
     by: Literal["validation", "last"] = "validation"
     patience: CountOrZero = 0  # epochs; 0: off
     patience_from: CountOrZero = 0  # first epoch at which patience may end the run
     retrain_on_all: bool = False
 
 
-class Checkpoint(Section):
-    every_steps: CountOrZero = 0  # 0: only at ends of epochs
+class Checkpoint(ConfigSection):
+    every_steps: CountOrZero = 0  # 0: only at the end of each epoch
     keep: Count = 2
 
 
-class Logging(Section):
+class Logging(ConfigSection):
     tensorboard: bool = True
     every_steps: Count = 10
 
 
-class Experiment(Section):
+class Experiment(ConfigSection):
     """One experiment; made by `training.config.load_config`."""
 
     seed: CountOrZero = 0
@@ -215,7 +220,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _follows_rules(self) -> Experiment:
-        from training.config.rules import check  # imports torch
+        from training.config.rules import check  # which is written for this class
 
         check(self)
         return self

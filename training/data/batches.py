@@ -1,7 +1,7 @@
 """Which images a batch holds, and a feed that prepares the next batch during a step.
 
-Nothing here has a state: batch b of epoch e is a function of the plan, so a run that was stopped
-goes on by asking for the batch it would have seen next.
+Nothing here has a state: batch b of epoch e is a function of the plan, so a stopped run continues
+by asking for the batch that would have been next.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from training.augmentation import Augmentation, Draws
+from training.augmentation import Augmenter
 from training.data.sources import ImageSource
-from training.randomness import generator
+from training.randomness import Draws, generator
 from wefpe_core import InputError
 
 Prepared = TypeVar("Prepared")
@@ -26,7 +26,7 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The order of `size` images in every epoch, cut into global batches, cut into processes.
+    """The order of `size` images in every epoch, and its division into batches and processes.
 
     Process `rank` of `processes` takes the `rank`-th stretch of each global batch. The order of an
     epoch depends on the seed and the epoch only.
@@ -36,7 +36,7 @@ class BatchPlan:
     batch_size: int  # of all processes together
     seed: int
     shuffle: bool = True
-    drop_last: bool = True  # the images that do not fill a batch, others in every epoch
+    drop_last: bool = True  # leave out the images that do not fill a batch
     rank: int = 0
     processes: int = 1
 
@@ -61,17 +61,17 @@ class BatchPlan:
         return whole + (rest > 0 and not self.drop_last)
 
     def global_size(self, batch: int) -> int:
-        """Images of a batch in all processes: fewer than `batch_size` in a last one only."""
+        """Images of a batch in all processes; only the last batch may be smaller."""
         if not 0 <= batch < self.batches_per_epoch:
             raise InputError(f"there is no batch {batch}; an epoch has {self.batches_per_epoch}")
         return min(self.batch_size, self.size - batch * self.batch_size)
 
     def places(self, batch: int) -> slice:
-        """The stretch of the global batch that is this process's."""
+        """The stretch of the global batch that belongs to this process."""
         return _stretch(self.global_size(batch), self.rank, self.processes)
 
     def indices(self, epoch: int, batch: int) -> Tensor:
-        """Indices of this process's images."""
+        """Indices of the images of this process."""
         start, places = batch * self.batch_size, self.places(batch)
         return self._order(epoch)[start + places.start : start + places.stop]
 
@@ -90,13 +90,13 @@ def _ascending(size: int) -> Tensor:
 
 
 def _stretch(size: int, part: int, parts: int) -> slice:
-    """The `part`-th of `parts` neighbouring stretches whose lengths differ by one at most."""
+    """The `part`-th of `parts` consecutive stretches whose lengths differ by one at most."""
     return slice(size * part // parts, size * (part + 1) // parts)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one process sees of a batch; images, targets and labels are on the device."""
+    """The part of a batch in one process; images, targets and labels are on the device."""
 
     images: Tensor  # float (n, channels, height, width), normalised
     targets: Tensor  # float32 (n, classes) if batches are mixed, else the labels
@@ -105,7 +105,7 @@ class Batch:
     number: int  # in its epoch
 
     def split(self, parts: int) -> tuple[Batch, ...]:
-        """The batch in `parts` pieces of nearly equal length, for accumulation of gradients."""
+        """The batch in `parts` pieces of nearly equal length, to accumulate gradients."""
         stretches = [_stretch(len(self.labels), part, parts) for part in range(parts)]
         return tuple(
             Batch(
@@ -120,46 +120,46 @@ class Batch:
 
 
 class TrainingFeed:
-    """The batches of a run, augmented, each prepared by a thread while the one before is used."""
+    """The augmented batches of a run; a thread prepares each one while its predecessor is used."""
 
     def __init__(
         self,
         source: ImageSource,
         plan: BatchPlan,
-        augmentation: Augmentation,
+        augmenter: Augmenter,
         device: torch.device | str = "cpu",
     ) -> None:
         if plan.size != len(source):
-            raise InputError(f"a plan for {plan.size} images, but {source.description}")
-        if augmentation.mixes and plan.processes > 1 and plan.batch_size // plan.processes % 2:
+            raise InputError(f"a plan for {plan.size} images does not fit {source.description}")
+        if augmenter.mixes and plan.processes > 1 and plan.batch_size // plan.processes % 2:
             raise InputError(
                 f"mixup and cutmix mix neighbours: training.batch_size={plan.batch_size} over "
                 f"{plan.processes} processes must give each an even number of images"
             )
         self.source = source
         self.plan = plan
-        self.augmentation = augmentation
+        self.augmenter = augmenter
         self.device = torch.device(device)
 
     def __len__(self) -> int:
         return self.plan.batches_per_epoch
 
     def batch(self, epoch: int, number: int) -> Batch:
-        """Batch `number` of `epoch`, prepared now by whoever asks."""
+        """Prepare batch `number` of `epoch` in the calling thread."""
         plan = self.plan
         indices = plan.indices(epoch, number)
         images, labels = _on_device(self.source, indices, self.device)
         draws = Draws(
             plan.seed, epoch, number, size=plan.global_size(number), places=plan.places(number)
         )
-        images, targets = self.augmentation(images, labels, draws)
+        images, targets = self.augmenter(images, labels, draws)
         return Batch(images, targets, labels, indices, number)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on.
 
-        What fails while a batch is prepared is raised where that batch is asked for. Leaving the
-        loop early and dropping or closing the iterator ends the thread.
+        An error in the preparation of a batch is raised where that batch is asked for. The thread
+        ends when the loop ends or the iterator is closed or dropped.
         """
         if not 0 <= start <= len(self):
             raise InputError(f"an epoch of {len(self)} batches cannot start at {start}")
@@ -174,11 +174,11 @@ def evaluation_batches(
     rank: int = 0,
     processes: int = 1,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every image once: normalised images and labels of this process, in order.
+    """Normalised images and labels of this process, every image once and in order.
 
-    The batches are of nearly equal size, `batch_size` over all processes at most, and as many for
-    each process; none is filled up with repeated images. With fewer images in a batch than
-    processes some processes get empty ones.
+    The batches have nearly equal sizes, at most `batch_size` over all processes. Every process
+    gets the same number of batches, some of them empty if a batch has fewer images than there are
+    processes; no image is repeated.
     """
     device = torch.device(device)
     count = -(-len(source) // batch_size)
@@ -196,8 +196,8 @@ def evaluation_batches(
 def prepared_ahead(
     prepare: Callable[[int], Prepared], numbers: Iterable[int]
 ) -> Iterator[Prepared]:
-    """``map(prepare, numbers)``, with the next one being prepared by one thread meanwhile."""
-    # Leaving the block, also by closing the iterator, waits for the thread to end.
+    """``map(prepare, numbers)``, with one thread preparing the next result in advance."""
+    # Leaving the block waits for the thread to end, also when the iterator is closed.
     with ThreadPoolExecutor(1, thread_name_prefix="wefpe-feed") as pool:
         coming: deque[Future[Prepared]] = deque()
         for number in numbers:
@@ -210,6 +210,6 @@ def prepared_ahead(
 
 def _on_device(source: ImageSource, indices: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     images, labels = source.fetch(indices), source.labels[indices]
-    if device.type == "cuda":  # from pinned memory the copy does not hold up the thread
+    if device.type == "cuda":  # the thread does not wait for copies from pinned memory
         images, labels = images.pin_memory(), labels.pin_memory()
     return images.to(device, non_blocking=True), labels.to(device, non_blocking=True)

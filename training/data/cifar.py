@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from training.data.restricted_pickle import read_pickle
-from training.data.sources import MemorySource
+from training.data.sources import MemorySource, OpenedData
 from training.errors import DataError, DataNotFoundError
+from training.parsing import ImageSize
 from wefpe_core.errors import import_optional
+
+if TYPE_CHECKING:
+    from training.config.schema import Data
 
 _PIXELS = 3 * 32 * 32
 Labels = Literal["fine", "coarse"]
@@ -22,20 +25,18 @@ Labels = Literal["fine", "coarse"]
 
 @dataclass(frozen=True)
 class CifarArchive:
-    """What is published about one of the two archives."""
+    """What is published about an archive."""
 
     title: str
     url: str
-    # As published; the MD5 sums on the authors' page are eb9058c3a382ffc7106e4002c42a8d85 (100)
-    # and c58f30108f718f92721af3b95e74349a (10).
+    # The authors' page has the MD5 sums eb9058c3a382ffc7106e4002c42a8d85 (CIFAR-100) and
+    # c58f30108f718f92721af3b95e74349a (CIFAR-10) of the same files.
     sha256: str
     folder: str
     train_files: tuple[str, ...]
     test_file: str
     names_file: str
-    label_keys: dict[str, tuple[str, str]]  # our word: key of the labels, key of their names
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    label_keys: dict[Labels, tuple[str, str]]  # keys of the labels and of their names
 
     @property
     def archive_name(self) -> str:
@@ -55,8 +56,6 @@ CIFAR = {
             "fine": ("fine_labels", "fine_label_names"),
             "coarse": ("coarse_labels", "coarse_label_names"),
         },
-        mean=(0.5071, 0.4865, 0.4409),
-        std=(0.2673, 0.2564, 0.2762),
     ),
     "cifar10": CifarArchive(
         title="CIFAR-10",
@@ -67,39 +66,27 @@ CIFAR = {
         test_file="test_batch",
         names_file="batches.meta",
         label_keys={"fine": ("labels", "label_names")},
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
     ),
 }
 
 
-def open_cifar(
-    name: str, path: Path | None, *, labels: Labels = "fine", download: bool = False
-) -> tuple[MemorySource, Callable[[], MemorySource]]:
-    """The training images, and a function that reads the test images when it is called.
+def open_cifar(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    """Open CIFAR-10 or CIFAR-100, whose images always have 32 x 32 pixels.
 
-    Parameters
-    ----------
-    name : {"cifar100", "cifar10"}
-    path : Path or None
-        The unpacked folder, a folder that holds it or the .tar.gz, or the .tar.gz itself; None is
-        where downloads are kept.
-    labels : {"fine", "coarse"}
-        The 100 classes or the 20 groups of them; CIFAR-10 has only its ten ("fine").
-    download : bool
-        Fetch the archive if it is not there. A download must have the published checksum; a file
-        given by its path is judged by what is in it.
+    ``data.path`` is the unpacked folder, a folder that holds it or the .tar.gz, or the .tar.gz
+    itself; "" is where downloads are kept. An archive that is not there is fetched if
+    ``data.download`` allows it, and must then have the published checksum. A file given by its
+    path is judged by what is in it.
     """
-    archive = CIFAR[name]
-    if labels not in archive.label_keys:
-        raise DataError(f"data.labels={labels!r}: {archive.title} has no {labels} labels")
+    archive, labels = CIFAR[data.name], data.labels
+    path = Path(data.path).expanduser() if data.path else None
     place = _find(archive, path)
     if place is None:
-        if not download:
+        if not data.download:
             raise DataNotFoundError(
-                f"no {archive.title} at {path or _download_folder()}: set data.path to the folder "
-                f"{archive.folder} or to {archive.archive_name}, or data.download=true to fetch it "
-                f"from {archive.url}"
+                f"there is no {archive.title} at {path or _download_folder()}: set data.path to "
+                f"the folder {archive.folder} or to {archive.archive_name}, or set "
+                f"data.download=true to fetch it from {archive.url}"
             )
         place = _downloaded(archive, path)
     files = _read(place, archive, (*archive.train_files, archive.names_file))
@@ -112,11 +99,11 @@ def open_cifar(
         test = _read(place, archive, (archive.test_file,))
         return _source(list(test.items()), archive, labels, names, place)
 
-    return train, open_test
+    return OpenedData(train, 0, open_test)
 
 
 def _find(archive: CifarArchive, path: Path | None) -> Path | None:
-    """The unpacked folder or the packed file, or None if there is neither."""
+    """The unpacked folder or the packed file; None if there is neither."""
     root = path or _download_folder()
     if root.is_file():
         return root
@@ -124,12 +111,12 @@ def _find(archive: CifarArchive, path: Path | None) -> Path | None:
     for each in candidates:
         if each.is_file() or (each / archive.names_file).exists():
             return each
-    # A folder of that name without its list of classes is incomplete, not absent.
+    # A folder of that name without its list of classes is incomplete rather than absent.
     return root / archive.folder if (root / archive.folder).is_dir() else None
 
 
 def _read(place: Path, archive: CifarArchive, files: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """The dictionaries of some files; of the others only that they are there."""
+    """The dictionaries in `files`, after checking that every file of the archive is there."""
     expected = {*archive.train_files, archive.test_file, archive.names_file}
     if place.is_dir():
         missing = sorted(file for file in expected if not (place / file).is_file())
@@ -139,7 +126,7 @@ def _read(place: Path, archive: CifarArchive, files: tuple[str, ...]) -> dict[st
     contents: dict[str, bytes] = {}
     present = set()
     try:
-        with tarfile.open(place) as packed:  # read in its order: going back would unpack it again
+        with tarfile.open(place) as packed:  # read in order: going back would unpack it again
             for member in packed:
                 folder, _, file = member.name.removeprefix("./").rpartition("/")
                 if folder != archive.folder or not member.isfile():

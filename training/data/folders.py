@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image
@@ -16,25 +17,23 @@ from training.data.sources import ImageSource, MemorySource, OpenedData, checked
 from training.errors import DataError, DataNotFoundError
 from training.parsing import ImageSize, height_and_width
 
-# Images in files: decoded by Pillow in threads, resized once, kept in memory where they fit.
-#
-# Pillow lets go of the interpreter while it decodes, so threads serve as well as processes would
-# and bring no randomness and no memory of their own.
+if TYPE_CHECKING:
+    from training.config.schema import Data
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
-# Decoded images up to this many bytes are read at the start and kept; every process keeps its own.
+# Images that take at most this many bytes are decoded at the start and kept by every process.
 CACHE_BYTES = 2**30
-# A conversion of these to 8 bits would clip what is above 255 without a word.
+# Converting these to 8 bits would silently clip values above 255.
 _WIDE_MODES = ("I", "F")
 _MOST_THREADS = 8
 _MOST_NAMED = 5  # files in one message
 
 
 class FileSource:
-    """Images decoded from files whenever they are fetched, as RGB, `size` (height, width).
+    """Images that Pillow decodes from files to RGB whenever they are fetched.
 
-    The whole image is resized to that size, bilinear with a filter against aliasing; marks of
-    orientation in the file (EXIF) are not read.
+    The whole image is resized to `image_size` by bilinear interpolation with a filter against
+    aliasing. The orientation marked in a file (EXIF) is ignored.
     """
 
     channels = 3
@@ -68,7 +67,8 @@ class FileSource:
         def decode(place: int) -> None:
             images[place] = self._decoded(paths[place])
 
-        # A pool costs 0.1 ms, a batch of photographs tens of them; so none is left waiting.
+        # Pillow releases the interpreter while it decodes, so threads serve as well as processes.
+        # A new pool costs 0.1 ms and a batch of photographs tens of ms, so none is kept.
         with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
             for _ in pool.map(decode, range(len(paths))):
                 pass
@@ -77,8 +77,8 @@ class FileSource:
     def loaded(self, limit: int | None = None) -> ImageSource:
         """The source in memory if its images fit into `limit` bytes, else itself.
 
-        Loading decodes every file, so that a damaged one is named now and not in the middle of a
-        run; of a source that does not fit, only presence and length of the files were looked at.
+        Loading decodes every file, so a damaged one is named now and not in the middle of a run.
+        If the images do not fit, the files are only known to exist and not to be empty.
         """
         height, width = self.size
         limit = CACHE_BYTES if limit is None else limit
@@ -99,7 +99,7 @@ class FileSource:
         except DataError:
             raise
         except FileNotFoundError as error:
-            raise DataNotFoundError(f"{path} is gone") from error
+            raise DataNotFoundError(f"{path} no longer exists") from error
         except Exception as error:  # OSError, SyntaxError, ValueError, DecompressionBombError, ...
             raise DataError(f"{path} cannot be decoded as an image: {error}") from error
         if pixels.size != (width, height):
@@ -122,7 +122,7 @@ def _native_size(path: Path) -> tuple[int, int]:
 
 
 def _check_present(paths: Sequence[Path], description: str) -> None:
-    """Name the files that are missing or empty."""
+    """Raise an error that names the files which are missing or empty."""
     absent, empty = [], []
     for path in paths:
         try:
@@ -151,13 +151,13 @@ Listing = list[tuple[Path, int]]
 # --- One folder per class --------------------------------------------------------------------
 
 
-def open_class_folders(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
+def open_class_folders(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     """``train/CLASS/IMAGE``, ``test/CLASS/IMAGE`` and, if there is one, ``val/CLASS/IMAGE``.
 
-    The classes are the folders of train/ in alphabetical order. Files whose names do not end like
-    an image and names that begin with a dot are passed over.
+    The classes are the folders of train/ in alphabetical order. Files without the suffix of an
+    image and names that begin with a dot are ignored.
     """
-    _check_folder(path)
+    path = _folder(data)
     for part in ("train", "test"):
         if not (path / part).is_dir():
             raise DataNotFoundError(f"{path} has no folder {part}/ of class folders")
@@ -178,7 +178,7 @@ def _class_listing(folder: Path, names: tuple[str, ...]) -> Listing:
     unknown = [each.name for each in _visible(folder) if each.is_dir() and each.name not in names]
     if unknown:
         raise DataError(
-            f"{folder} has classes that train/ has not: {', '.join(sorted(unknown)[:5])}"
+            f"{folder} has classes that train/ does not have: {', '.join(sorted(unknown)[:5])}"
         )
     for label, name in enumerate(names):
         if (folder / name).is_dir():
@@ -195,7 +195,7 @@ def _check_every_class(listing: Listing, names: tuple[str, ...], folder: Path) -
     if empty:
         raise DataError(
             f"no images in {', '.join(str(folder / name) for name in empty[:5])} "
-            f"(known endings: {' '.join(SUFFIXES)})"
+            f"(known suffixes: {' '.join(SUFFIXES)})"
         )
 
 
@@ -217,13 +217,13 @@ _TRAIN, _VALIDATION, _BOTH, _TEST = (
 )
 
 
-def open_vtab(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
-    """The common folder format of VTAB-1k: lists of lines ``images/NAME LABEL``.
+def open_vtab(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    """The common folder format of VTAB-1k: files with a line ``images/NAME LABEL`` per image.
 
-    The names of the classes come from ``classes.json``, a list, if there is one. An image in two
-    lists that must not share any is an error.
+    ``classes.json`` may hold a list of the names of the classes. An image in two lists that must
+    not share any is an error.
     """
-    _check_folder(path)
+    path = _folder(data)
     for name in (_TRAIN, _VALIDATION, _TEST):
         if not (path / name).is_file():
             raise DataNotFoundError(f"{path} lacks {name} of the VTAB folder format")
@@ -234,7 +234,7 @@ def open_vtab(path: Path, *, image_size: ImageSize | None = None) -> OpenedData:
         raise DataError(f"{path / _BOTH} is not {_TRAIN} and {_VALIDATION} together")
     listed = _read_list(path, _TEST)
     _check_disjoint(known, listed, path, f"{_TRAIN} or {_VALIDATION}", _TEST)
-    # A thousand images need not show every class.
+    # The test images count as well, because a thousand images may not show every class.
     names = _vtab_names(path, max(label for _, label in known + listed) + 1)
     source = _source(known, names, f"images of {path}", image_size)
     test = _source(listed, names, f"test images of {path}", image_size)
@@ -252,7 +252,7 @@ def _read_list(path: Path, name: str) -> Listing:
             raise DataError(f"{where}: expected 'images/NAME LABEL', got {line!r}")
         relative = PurePosixPath(file.strip())
         if relative.is_absolute() or ".." in relative.parts:
-            raise DataError(f"{where}: {file!r} leads out of the folder")
+            raise DataError(f"{where}: {file!r} is outside of the folder")
         listing.append((path / relative, int(label)))
     if not listing:
         raise DataError(f"{path / name} lists no images")
@@ -285,17 +285,20 @@ def _vtab_names(path: Path, count: int) -> tuple[str, ...]:
 # --- Shared ----------------------------------------------------------------------------------
 
 
-def _check_folder(path: Path) -> None:
+def _folder(data: Data) -> Path:
+    path = Path(data.path).expanduser()
     if not path.is_dir():
         raise DataNotFoundError(f"data.path: {path} is not a folder")
+    return path
 
 
 def _source(
     listing: Listing, names: tuple[str, ...], description: str, image_size: ImageSize | None
 ) -> FileSource:
-    """The listed images, all of them there and every label with a name; none is decoded yet.
+    """The listed images, after checking that all files exist and every label has a name.
 
-    So a mistake about the test images is found before the training, and they stay unread.
+    No image is decoded yet, so mistakes in the test set are found before training although its
+    images stay unread.
     """
     paths, labels = [path for path, _ in listing], [label for _, label in listing]
     return FileSource(

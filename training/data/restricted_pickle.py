@@ -1,9 +1,9 @@
 """Reading the pickles of the CIFAR archives without running anything they name.
 
-A pickle may name any function of any module and have it called. These files hold dictionaries of
-lists, strings and one array of bytes; arrays are named as three functions of NumPy. The reader
-here knows those names only and puts inert stand-ins in their place, so that not even NumPy's own
-code sees the content before it is checked.
+A pickle may name any function of any module and have it called. The files of CIFAR hold
+dictionaries of lists, strings and one array of bytes, which is named by three functions of NumPy.
+The reader knows only those names and replaces them by inert stand-ins, so not even the code of
+NumPy sees the content before it is checked.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from training.errors import DataError
 
 
 class _DtypeRecord:
-    """Stands for ``numpy.dtype``: keeps its code."""
+    """Stands for ``numpy.dtype`` and keeps its code."""
 
     def __init__(self, code: Any = b"", *_: Any) -> None:
         self.code = code.decode("latin1") if isinstance(code, bytes) else code
 
-    def __setstate__(self, state: Any) -> None:  # byte order and the like: none for bytes
+    def __setstate__(self, state: Any) -> None:  # byte order and the like, of no use for bytes
         pass
 
 
 class _ArrayRecord:
-    """Stands for ``numpy.ndarray``: keeps shape, type and bytes as they were written."""
+    """Stands for ``numpy.ndarray`` and keeps shape, type and bytes as they were stored."""
 
     shape: Any = ()
     dtype: Any = None
@@ -46,7 +46,7 @@ def _empty_array(*_: Any) -> _ArrayRecord:
 
 
 def _encoded(text: str, encoding: str) -> bytes:
-    """How protocol 2 writes bytes."""
+    """Stands for ``_codecs.encode``, by which protocol 2 stores bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes written in {encoding!r}")
     return text.encode("latin1")
@@ -72,13 +72,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(content: bytes, file: str) -> dict[str, Any]:
-    """The dictionary in `content`, its keys as text, its arrays as uint8 tensors.
+    """The dictionary in `content`, with keys as text and arrays as uint8 tensors.
 
     Raises
     ------
     DataError
-        The content is truncated or damaged, is no dictionary, or names a function; `file` is
-        what the message calls it.
+        The content is truncated or damaged, is not a dictionary, or names a function. The
+        message calls it `file`.
     """
     try:
         record = _Unpickler(io.BytesIO(content), encoding="bytes").load()

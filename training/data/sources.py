@@ -1,4 +1,4 @@
-"""What a set of labelled images is to the rest of the training layer, and the set in memory."""
+"""Sets of labelled images: what the training layer expects of them, and those in memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from training.parsing import ImageSize, height_and_width
 class ImageSource(Protocol):
     """A set of labelled images, all of one size.
 
-    ``fetch`` gives uint8 images (n, channels, height, width) on the CPU for any indices, in their
-    order and with repetitions; it may be called from another thread.
+    ``fetch`` returns uint8 images (n, channels, height, width) on the CPU in the order of the
+    indices, which may repeat. It may be called from another thread.
     """
 
     @property
@@ -28,7 +28,7 @@ class ImageSource(Protocol):
     @property
     def channels(self) -> int: ...
     @property
-    def size(self) -> tuple[int, int]: ...  # height, width of what fetch gives
+    def size(self) -> tuple[int, int]: ...  # height and width of the fetched images
     @property
     def description(self) -> str: ...
     def __len__(self) -> int: ...
@@ -37,7 +37,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class OpenedData:
-    """What a data set holds. Training and validation images are one source, validation last."""
+    """An opened data set, with training and validation images in one source, validation last."""
 
     source: ImageSource
     validation_images: int  # 0: the data set has no validation images of its own
@@ -45,7 +45,7 @@ class OpenedData:
 
 
 class MemorySource:
-    """Images held in memory as uint8: the fast path, a fetch is one gather."""
+    """Images in memory as uint8; a fetch is one gather."""
 
     def __init__(
         self, images: Tensor, labels: Tensor, class_names: tuple[str, ...], description: str
@@ -69,10 +69,10 @@ class MemorySource:
         return self._images.index_select(0, indices)
 
     def shrunk_to(self, image_size: ImageSize) -> MemorySource:
-        """The same images at most so high and wide; those small enough already stay as they are.
+        """The same images, made smaller where they are higher or wider than `image_size`.
 
-        Made smaller once, here, with a filter against aliasing. Images are made larger on the
-        device, batch by batch: CIFAR at 224 pixels would be 7.5 GB.
+        Images are made smaller once, with a filter against aliasing. They are made larger on the
+        device, batch by batch: CIFAR at 224 pixels would take 7.5 GB.
         """
         size = [min(*pair) for pair in zip(self.size, height_and_width(image_size), strict=True)]
         if size == list(self.size):
@@ -85,7 +85,7 @@ class MemorySource:
 
 
 class _Subset:
-    """Some images of another source, in the order of `indices`."""
+    """Some images of another source in the order of `indices`."""
 
     def __init__(self, source: ImageSource, indices: Tensor) -> None:
         self._source = source
@@ -115,7 +115,7 @@ def subset(source: ImageSource, indices: Tensor) -> ImageSource:
 def checked_labels(
     labels: Tensor, count: int, class_names: tuple[str, ...], description: str
 ) -> Tensor:
-    """The labels as int64, if there is one for every image and a name for every label."""
+    """The labels as int64, after checking that every image has one and every label a name."""
     if labels.ndim != 1 or len(labels) != count:
         raise DataError(f"{description}: {count} images but labels of shape {tuple(labels.shape)}")
     labels = labels.to(torch.int64)
@@ -127,25 +127,23 @@ def checked_labels(
     return labels
 
 
-# Choosing some images so that every class keeps its share.
-
-
 def stratified_choice(
     labels: Tensor, count: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Indices of `count` images and of the others, both ascending.
+    """Choose `count` images so that every class keeps its share.
 
-    Each class gives its share rounded down; what is then missing comes from the classes with the
-    largest remainders, equal ones in random order. So no share is off by one image or more.
+    Returns the indices of the chosen images and of the others, both ascending. Each class gives
+    its share rounded down. The images still missing come from the classes with the largest
+    remainders, equal ones in random order, so no class is off its share by one image or more.
     """
     total = len(labels)
     if not 0 <= count <= total:
-        raise DataError(f"{count} images asked for, {total} there")
+        raise DataError(f"{count} images were asked for, but there are {total}")
     order = torch.randperm(total, generator=generator)
     classes, sizes = labels.unique(return_counts=True)
     shares = sizes * count  # in units of 1/total: integers, so that nothing is rounded
     quotas = shares // max(total, 1)
-    # Sorted stably over a random order of the classes, so that ties are broken by chance.
+    # A stable sort of the classes in random order breaks ties by chance.
     shuffled = torch.randperm(len(classes), generator=generator)
     remainders = (shares - quotas * total)[shuffled]
     largest = shuffled[remainders.argsort(descending=True, stable=True)]

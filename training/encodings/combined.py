@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding, EncodingSize, PassTables
+from training.encodings.encoding import AbstractEncoding, PassTables
 from training.encodings.grid import Grid
-from training.encodings.options import option
-from training.errors import EncodingOptionError
-
-
-@dataclass(frozen=True, kw_only=True)
-class CombinedOptions:
-    """Options of `combined`."""
-
-    parts: str = option(
-        "weierstrass+weierstrass_green",
-        "encodings joined by +, each with options as in weierstrass:alpha_u=0.25;g3=0.1",
-    )
-    prefix_tokens: int = option(
-        1, "class and register tokens the parts learn rows for; 0 leaves them out", at_least=0
-    )
+from training.encodings.options import CombinedOptions
+from training.encodings.registry import build_encoding
+from training.encodings.size import EncodingSize
 
 
 class CombinedEncoding(AbstractEncoding):
-    """What its parts say, together.
+    """The sum of what its parts add, and their rotations one after the other.
 
-    An additive encoding says where a patch is, a bias or a rotation how far another is; models may
-    want both. The same encoding twice with other options is allowed: WEF-PE on two scales.
+    An additive encoding says where a patch is; a bias or a rotation says how far another one is.
+    A model may want both. The same encoding may be there twice with other options, such as WEF-PE
+    on two scales.
     """
 
     name = "combined"
@@ -45,12 +32,8 @@ class CombinedEncoding(AbstractEncoding):
         super().__init__(size)
         self.options = options
         self.parts = nn.ModuleList(
-            _part(size, text, options.prefix_tokens) for text in options.parts.split("+")
+            build_encoding(name, **size._asdict(), **given) for name, given in options.encodings()
         )
-        if len(self.parts) < 2:
-            raise EncodingOptionError(
-                f"combined takes two or more parts joined by +, got {options.parts!r}"
-            )
 
     def _each(self) -> list[AbstractEncoding]:
         return list(self.parts)  # type: ignore[arg-type]
@@ -84,7 +67,7 @@ class CombinedEncoding(AbstractEncoding):
 
     @contextmanager
     def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
-        """As in `AbstractEncoding`; parts may use the same keys, so each has tables of its own."""
+        """As in `AbstractEncoding`. Parts may use the same keys, so each has tables of its own."""
         kept: PassTables = [] if tables is None else tables
         if not kept:
             kept.extend((number, []) for number in range(len(self.parts)))
@@ -100,14 +83,3 @@ def _sum(*terms: Tensor | None) -> Tensor | None:
         if term is not None:
             total = term if total is None else total + term
     return total
-
-
-def _part(size: EncodingSize, text: str, prefix_tokens: int) -> AbstractEncoding:
-    # Here because the registry knows this very class.
-    from training.encodings.registry import build_encoding, read_encoding, token_options
-
-    written = read_encoding(text.replace(";", ","))  # the comma ends an option of `combined`
-    if written.name == CombinedEncoding.name:
-        raise EncodingOptionError("a part of combined cannot be combined itself")
-    given: dict[str, Any] = token_options(written.name, prefix_tokens) | written.options
-    return build_encoding(written.name, **size._asdict(), **given)

@@ -1,13 +1,13 @@
 """Elliptic functions at patch positions, by any backend, as real tensors.
 
-On a learned lattice torch evaluates, with gradients. On a fixed one any backend may, in float64 on
-the host; these functions are constants to torch's compiler.
+On a learned lattice torch evaluates them, with gradients. On a fixed one any backend may evaluate
+them, in float64 on the host; to torch's compiler the results are constants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,16 +20,10 @@ from training.encodings.grid import (
     grid_offsets,
     patch_centres,
 )
-from training.encodings.lattice import HalfPeriods, Learned
-from training.errors import EncodingOptionError
+from training.encodings.lattice import HalfPeriods
+from training.encodings.weierstrass_options import BackendName
 from wefpe_core import AbstractBackend, Lattice, get_backend
-from wefpe_core.registry import NumericBackendName
 
-BackendName = NumericBackendName
-BACKEND_MEANING = (
-    "who evaluates the elliptic functions; only torch can learn the lattice, so the others need "
-    "learnable=false"
-)
 # Digits beyond double precision, so that what is cast is correctly rounded.
 _OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
 _TORCH = get_backend("torch")
@@ -49,7 +43,7 @@ class Frame(NamedTuple):
     """How a grid lies on a lattice: z = 2 (alpha_u u omega1 + alpha_v v omega3).
 
     On rectangular lattices this is eq. complex_mapping of the paper, with a pole in the corner of
-    the grid. A centred one has the half-period omega1 + omega3 in its middle.
+    the grid. A centred grid has the half-period omega1 + omega3 in its middle.
     """
 
     grid: Grid
@@ -65,7 +59,7 @@ class Frame(NamedTuple):
         return u + (0.5 / self.alpha_u - 0.5), v + (0.5 / self.alpha_v - 0.5)
 
     def on(self, lattice: HalfPeriods | Lattice, u: Tensor, v: Tensor) -> Tensor:
-        """Points for shares u, v of the width and the height, patch centres or differences."""
+        """The points z of u and v, which are patch centres or differences of them."""
         along, down = (2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v
         if isinstance(lattice, HalfPeriods):
             x = along * lattice.omega1 + down * lattice.omega3_re
@@ -77,9 +71,10 @@ class Frame(NamedTuple):
     def differences(
         self, dtype: torch.dtype, device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Displacements as shares of width and height, and which are 0 or whole periods.
+        """Displacements as shares of width and height, and which of them are 0 or whole periods.
 
-        Those are moved to a harmless place: a pole would be infinite, and so its derivative.
+        These are moved to a harmless place, since both the value at a pole and its derivative
+        are infinite.
         """
         height, width = self.grid
         offsets = grid_offsets(self.grid, device)
@@ -91,22 +86,6 @@ class Frame(NamedTuple):
     def coincident(self, offsets: Offsets) -> Tensor:
         """Which of the displacements of the grid are 0 or whole periods."""
         return coincident_offsets(offsets, self.grid, self.alpha_u, self.alpha_v)
-
-
-def learned_part(
-    backend: BackendName, learnable: bool, lattice: Literal["rectangular", "general"]
-) -> Learned:
-    """What of the lattice is learned; EncodingOptionError if the options contradict each other."""
-    if learnable and backend != "torch":
-        raise EncodingOptionError(
-            f"backend={backend!r} cannot learn the lattice, since it has no gradients; "
-            "set learnable=false or backend='torch'"
-        )
-    if not learnable and lattice == "general":
-        raise EncodingOptionError("lattice='general' says what is learned, but learnable is false")
-    if not learnable:
-        return "nothing"
-    return "general" if lattice == "general" else "omega3"
 
 
 def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
@@ -151,7 +130,7 @@ def torch_differences(
 
 
 def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
-    """A complex tensor with a real number where it is to be skipped."""
+    """A complex tensor with a real number in place of the entries marked in `skip`."""
     real = torch.where(skip, instead, value.real)
     return torch.complex(real, torch.where(skip, 0.0, value.imag))
 
@@ -175,10 +154,10 @@ def fixed_green(backend: BackendName, frame: Frame, lattice: Lattice) -> Tensor:
 
 
 def _constant(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A traced graph holds the result, not the making. (Arguments may be no named tuples.)
+    """Make a traced graph hold the result of the function, not its computation.
 
-    What the decorator torch.compiler.assume_constant_result sets; using that would import the
-    whole compiler.
+    This sets what the decorator torch.compiler.assume_constant_result sets; importing that one
+    would import the whole compiler. Arguments cannot be named tuples.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -233,7 +212,7 @@ def _argument(backend: BackendName, z: Tensor) -> Any:
 
 
 def _values(pair: tuple[Any, Any]) -> Values:
-    """What a backend returns, as real tensors."""
+    """wp and wp' as a backend returns them, in real tensors."""
     parts: list[Tensor] = []
     for value in pair:
         if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""`AbstractEncoding`: what a model asks of a positional encoding, with the neutral answers."""
+"""`AbstractEncoding`: what a model asks of a positional encoding, and the neutral answers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
 from training.encodings.grid import Grid, checked_grid
-from training.encodings.options import NoOptions
+from training.encodings.option_types import NoOptions
+from training.encodings.size import EncodingSize
 from wefpe_core.errors import InputError
 
-# Position tables kept between calls, as long as what they were made from is unchanged.
+# --- Tables that are kept between calls --------------------------------------------------------
 
-_LIMIT = 32
+_MOST_TABLES = 32
 
 
 class TableCache:
     """Tables by key, each with the identity and version of the tensors it depends on.
 
-    Every in-place change of a tensor (an optimiser step, `load_state_dict`, an averaged model's
-    update) raises its version, and a table of another version is made anew. Only writes through
-    ``tensor.data`` go unseen by torch itself: call `clear` after those. Copies and pickles of a
+    Every change of a tensor in place (a step of the optimiser, `load_state_dict`, the update of an
+    averaged model) raises its version, and a table of another version is made anew. Torch itself
+    does not see writes through ``tensor.data``: call `clear` after those. Copies and pickles of a
     cache are empty.
     """
 
@@ -40,7 +41,7 @@ class TableCache:
         self._entries.clear()
 
     def get(self, key: Hashable, depends_on: Sequence[Tensor], make: Callable[[], Any]) -> Any:
-        """The table of this key; made, outside autograd and inference mode, if there is none."""
+        """The table of this key; a missing one is made outside autograd and inference mode."""
         versions = _versions(depends_on)
         entry = self._entries.get(key)
         if entry is not None and versions is not None:
@@ -57,7 +58,7 @@ class TableCache:
         if versions is not None:
             self._entries[key] = ([weakref.ref(t) for t in depends_on], versions, table)
             self._entries.move_to_end(key)
-            while len(self._entries) > _LIMIT:
+            while len(self._entries) > _MOST_TABLES:
                 self._entries.popitem(last=False)
         return table
 
@@ -69,14 +70,14 @@ class TableCache:
 
 
 def _versions(tensors: Sequence[Tensor]) -> list[Any] | None:
-    """Version and address of each; None if torch does not count versions of one of them."""
+    """Version and address of each tensor; None if torch counts no versions of one of them."""
     try:
         return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
     except RuntimeError:  # made in inference mode, or wrapped by torch.func
         return None
 
 
-# Where position tables are computed: in the widest real dtype of the device, never autocast.
+# --- Precision: the widest real dtype of the device, never autocast ----------------------------
 
 _WITHOUT_FLOAT64 = ("mps",)
 
@@ -87,36 +88,16 @@ def working_dtype(device: torch.device) -> torch.dtype:
 
 
 def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number on the device, written there: a copy from the host would make a GPU wait for it."""
+    """A number that is made on the device: a copy from the host would make a GPU wait for it."""
     return torch.full((), value, dtype=dtype, device=device)
 
 
+# --- The interface -----------------------------------------------------------------------------
+
 Kind = Literal["none", "additive", "rotary", "bias", "combined"]
 T = TypeVar("T")
-# Not a dictionary: to hash a grid would make a compiler fix its size.
+# Not a dictionary: hashing a grid would make a compiler fix its size.
 PassTables = list[tuple[Hashable, Any]]
-
-
-class EncodingSize(NamedTuple):
-    """The model an encoding is made for; `grid` is the one it is trained on."""
-
-    dim: int
-    depth: int
-    num_heads: int
-    grid: Grid
-
-    @property
-    def head_dim(self) -> int:
-        return self.dim // self.num_heads
-
-    @classmethod
-    def checked(cls, dim: Any, depth: Any, num_heads: Any, grid: Any) -> EncodingSize:
-        for name, value in (("dim", dim), ("depth", depth), ("num_heads", num_heads)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a positive integer, got {value!r}")
-        if dim % num_heads:
-            raise InputError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        return cls(dim, depth, num_heads, checked_grid(grid))
 
 
 class AbstractEncoding(nn.Module):
@@ -128,8 +109,8 @@ class AbstractEncoding(nn.Module):
     answers one of these and leaves the others neutral. Every method takes any grid.
 
     Subclasses take ``(size, options)`` and name themselves by the class attributes. They make
-    tables with `table`, so that these are exact under autocast, reused where that is
-    safe, and never part of a state dict.
+    their tables by `table`. Such tables are exact under autocast, are reused where that is safe,
+    and are never part of a state dict.
     """
 
     name: ClassVar[str]
@@ -143,7 +124,7 @@ class AbstractEncoding(nn.Module):
     def __init__(self, size: EncodingSize) -> None:
         super().__init__()
         self.size = size
-        # Tells where the module is and which dtype its tables get, also without any parameter.
+        # It has the device of the module and the dtype of its tables, also without parameters.
         self.register_buffer("_like", torch.empty(0), persistent=False)
         self._tables = TableCache()
         self._pass_tables: PassTables | None = None
@@ -187,12 +168,13 @@ class AbstractEncoding(nn.Module):
     def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
         """Within it, all layers share tables that depend on learned parameters.
 
-        For the loop over the blocks in one forward pass: without it the elliptic functions of a
-        learned lattice are evaluated once per layer, and a compiler traces them as often. Not with
-        activation checkpointing, which evaluates each block again on its own.
+        It goes around the loop over the blocks in one forward pass: without it the elliptic
+        functions of a learned lattice are evaluated once per layer, and a compiler traces them as
+        often. It does not go with activation checkpointing, which evaluates each block again on
+        its own.
 
-        A model that cannot put one statement around its blocks hands over the same list, empty
-        at the start of each forward pass, around each of them.
+        A model that cannot put one statement around all blocks puts one around each, always with
+        the same list, which is empty at the start of a forward pass.
         """
         before, self._pass_tables = self._pass_tables, [] if tables is None else tables
         try:
@@ -231,9 +213,9 @@ class AbstractEncoding(nn.Module):
     ) -> T:
         """The result of `make`, computed outside autocast and kept while it is valid.
 
-        By default a table depends on every parameter of the module, perhaps through dropout: it
-        is kept in eval mode only, and only where no gradient is asked for. One for which
-        `depends_on` names what it is made of is also kept in training, if none of that is learned.
+        By default a table depends on every parameter of the module, perhaps through dropout. It is
+        then kept in eval mode only, and only where no gradient is asked for. If `depends_on` names
+        the tensors it is made of and none of them is learned, it is also kept in training.
         """
         tensors = list(self.parameters()) if depends_on is None else list(depends_on)
         with without_autocast(self.device):
@@ -291,3 +273,15 @@ def prefix_rows(rows: Tensor, n: int) -> Tensor | None:
     if n <= rows.shape[0]:
         return rows[:n]
     return torch.cat([rows, rows.new_zeros(n - rows.shape[0], rows.shape[1])])
+
+
+class NoEncoding(AbstractEncoding):
+    """The control: every answer is neutral, so attention does not know where a patch is."""
+
+    name = "none"
+    kind = "none"
+    summary = "no position at all: patches are a set"
+    formula = "x_i"
+
+    def __init__(self, size: EncodingSize, options: NoOptions) -> None:
+        super().__init__(size)

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
-from training.encodings.encoding import (
-    AbstractEncoding,
-    EncodingSize,
-    working_dtype,
-)
+from training.encodings.encoding import AbstractEncoding, working_dtype
 from training.encodings.grid import Grid
-from training.encodings.options import option
+from training.encodings.options import FopeOptions
 from training.encodings.rotary import rotate_pairs, rotation_dtype
-from wefpe_core.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class FopeOptions:
-    """Options of `fope`."""
-
-    pad: Literal["official", "identity"] = option(
-        "official",
-        "what pairs without a frequency get: cos = sin = 1 as in the published code (a turn by "
-        "45 degrees and sqrt 2, the same everywhere), or cos = 1, sin = 0 (no change)",
-    )
-    gain: float = option(
-        0.3, "gain of the random part of the coefficients (published: 0.3, 0.4, 0.6)", at_least=0.0
-    )
-    base: float = option(10000.0, "ratio of the slowest to the fastest period", above=0.0)
-    learnable: bool = option(False, "whether the coefficients are learned (published: no)")
+from training.encodings.size import EncodingSize
 
 
 class FopeEncoding(AbstractEncoding):
     """Fourier position embedding on the raster index.
 
-    Of RoPE's frequencies those that do not complete a turn within the grid of training are
-    dropped; D remain. Each layer and head has matrices (D, min(D, head_dim/4)) for cosines and
-    for sines: the identity, or every so-maniest unit vector, plus Xavier noise. They are fixed, so
-    they are part of the state dict. Half layout.
+    The frequencies of RoPE that do not complete a turn within the grid of training are dropped; D
+    are left. Each layer and head has a matrix (D, min(D, head_dim/4)) for cosines and one for
+    sines: the identity, or unit vectors at equal steps if it is not square, plus Xavier noise.
+    The matrices are drawn once and not learned, so the state dict holds them. Channels i and
+    i + head_dim/2 form a pair.
     """
 
     name = "fope"
@@ -57,10 +36,8 @@ class FopeEncoding(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: FopeOptions) -> None:
         super().__init__(size)
-        if size.head_dim % 4:
-            raise InputError(f"fope needs head_dim divisible by 4, got {size.head_dim}")
         self.options = options
-        self.kept = _frequencies_kept(size, options.base)
+        self.kept = options.frequencies_kept(size)
         outputs = min(self.kept, size.head_dim // 4)
         for name in ("sin_coefficients", "cos_coefficients"):
             layers = [
@@ -102,18 +79,9 @@ class FopeEncoding(AbstractEncoding):
         return nn.functional.pad(mixed, (0, missing), value=value)
 
 
-def _frequencies_kept(size: EncodingSize, base: float) -> int:
-    """How many of base^(-2i/head_dim) are at least 2 pi over the number of patches."""
-    slowest = 2.0 * math.pi / (size.grid[0] * size.grid[1])
-    kept = sum(base ** (-2.0 * i / size.head_dim) >= slowest for i in range(size.head_dim // 2))
-    if not kept:
-        raise InputError(f"fope needs at least 7 patches, got the grid {size.grid}")
-    return kept
-
-
 def _coefficients(heads: int, inputs: int, outputs: int, gain: float) -> Tensor:
-    # Xavier of the whole (heads, inputs, outputs) tensor, as published: its fans are those of a
-    # convolution, inputs*outputs and heads*outputs.
+    # Xavier noise of the whole (heads, inputs, outputs) tensor, as published: its fans are those
+    # of a convolution, inputs*outputs and heads*outputs.
     noise = torch.empty(heads, inputs, outputs)
     nn.init.xavier_normal_(noise, gain=gain)
     step = math.ceil(inputs / outputs)

@@ -5,30 +5,26 @@ omega1 is positive and :math:`\omega_3 = \omega_1(x + iy)`. The paper's
 
 .. math:: y = y_0 + {\rm softplus}(\alpha) - {\rm softplus}(\alpha - (y_1 - y_0)) \in (y_0, y_1),
 
-smooth, increasing, and the paper's with y0 = 0 and y1 infinite. Below an aspect of about 0.1 every
-feature is saturated and no gradient comes back; above 10 they no longer see the row. A general
-lattice also learns its skew, :math:`x = x_0 + \tanh(s)`, and its size,
-:math:`\omega_1 = \omega_1^0\, 4^{\tanh(t)}`. So whatever the parameters are, the half-periods
-stay within fixed bounds and their cell never becomes flat.
+which is smooth and increasing, and is the paper's for y0 = 0 and infinite y1. Below an aspect of
+about 0.1 every feature is saturated and no gradient comes back; above 10 features no longer depend
+on the row. A general lattice also learns its skew, :math:`x = x_0 + \tanh(s)`, and its size,
+:math:`\omega_1 = \omega_1^0\, 4^{\tanh(t)}`. So the half-periods stay within fixed bounds and
+their cell never becomes flat, whatever the parameters are.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.encoding import scalar, working_dtype
+from training.encodings.weierstrass_options import LearnedPart, check_aspect
 from wefpe_core import Lattice
-from wefpe_core.errors import LatticeError
 
-Learned = Literal["nothing", "omega3", "general"]
-
-# Of Im tau, unless others are given; tau -> -1/tau exchanges them.
-TAU_MIN, TAU_MAX = 0.3, 1.0 / 0.3
 _LARGEST_SKEW = 1.0  # from that of the start
 _LARGEST_SCALE = 4.0  # of omega1, up and down
 
@@ -53,15 +49,17 @@ class LatticeParameter(nn.Module):
     Parameters
     ----------
     start
-        The lattice at the beginning, with omega1 real and positive; for ever, if nothing is
-        learned.
+        The lattice at the beginning, with omega1 real and positive. If nothing is learned, it
+        stays.
     learned
         ``"omega3"``: the aspect Im tau, as in the paper. ``"general"``: also Re tau and omega1.
     tau_min, tau_max
         The bounds of Im tau.
     """
 
-    def __init__(self, start: Lattice, learned: Learned, tau_min: float, tau_max: float) -> None:
+    def __init__(
+        self, start: Lattice, learned: LearnedPart, tau_min: float, tau_max: float
+    ) -> None:
         super().__init__()
         self.start = start
         self.learned = learned
@@ -69,14 +67,9 @@ class LatticeParameter(nn.Module):
         self.alpha_learn = self.skew = self.log_scale = None
         if learned == "nothing":
             return
-        aspect = start.tau.imag
-        if not tau_min < aspect < tau_max:
-            raise LatticeError(
-                f"Im tau = {aspect:g} at the start is not between tau_min={tau_min:g} and "
-                f"tau_max={tau_max:g}"
-            )
-        above, width = aspect - tau_min, tau_max - tau_min
-        # The inverse of the formula above.
+        check_aspect(start, tau_min, tau_max)
+        above, width = start.tau.imag - tau_min, tau_max - tau_min
+        # The inverse of the formula in the docstring of this module.
         alpha = math.log(math.expm1(above)) - math.log(-math.expm1(above - width))
         self.alpha_learn = nn.Parameter(torch.tensor(alpha))
         if learned == "general":
@@ -112,32 +105,38 @@ class LatticeParameter(nn.Module):
         return f"start={self.start!r}, learned={self.learned!r}, bounds={self.bounds}"
 
 
-# The lattices of an encoding: one, several if it is combined, or none.
+def inverse_softplus(y: float) -> float:
+    """The x with log(1 + e^x) = y > 0."""
+    return y + math.log(-math.expm1(-y))
 
 
-def lattice_owners(encoding: nn.Module) -> dict[str, Any]:
+# --- The lattices of any encoding: one, several if it is combined, or none ---------------------
+
+
+def modules_with_lattice(encoding: nn.Module) -> dict[str, Any]:
     """The outermost modules with a method ``lattice``, by their names within the encoding.
 
-    What they are made of may have one too, which is the same lattice.
+    A module inside one of them may have the method too; its lattice is the same.
     """
-    owners: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, module in encoding.named_modules():
-        is_inside = any(not owner or name.startswith(f"{owner}.") for owner in owners)
+        is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
         if callable(getattr(module, "lattice", None)) and not is_inside:
-            owners[name] = module
-    return owners
+            found[name] = module
+    return found
 
 
-def learns_lattice(owner: Any) -> bool:
-    """Whether the lattice of an owner moves in training."""
-    parameters = [m for m in owner.modules() if isinstance(m, LatticeParameter)]
+def learns_lattice(module: Any) -> bool:
+    """Whether the lattice of a module changes in training."""
+    parameters = [m for m in module.modules() if isinstance(m, LatticeParameter)]
     if parameters:
         return any(parameter.learned != "nothing" for parameter in parameters)
-    # The printed text learns omega3 itself; what the scripts call so stretches z only.
-    is_learnable = getattr(owner, "alpha_learn", None) is not None
-    return is_learnable and owner.options.fidelity == "paper"
+    # The printed text learns omega3 itself. In the scripts the parameter of that name stretches
+    # z and leaves the lattice alone.
+    is_learnable = getattr(module, "alpha_learn", None) is not None
+    return is_learnable and module.options.fidelity == "paper"
 
 
-def key_prefixes(owners: dict[str, Any]) -> dict[str, str]:
+def key_prefixes(modules: dict[str, Any]) -> dict[str, str]:
     """What stands before the keys of each lattice in logs: nothing for the first."""
-    return {name: f"{name}." if number else "" for number, name in enumerate(owners)}
+    return {name: f"{name}." if number else "" for number, name in enumerate(modules)}

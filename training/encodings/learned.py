@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,32 +11,23 @@ from torch import Tensor, nn
 from backends.torch_ops import without_autocast
 from training.encodings.encoding import (
     AbstractEncoding,
-    EncodingSize,
     prefix_rows,
     working_dtype,
 )
 from training.encodings.grid import Grid, checked_grid
-from training.encodings.options import option
+from training.encodings.options import LearnedOptions
+from training.encodings.options import Resampling as Resampling
+from training.encodings.size import EncodingSize
 from wefpe_core.errors import InputError
 
-# Learned tables on another grid, by the published methods, each by name.
-
-Resampling = Literal[
-    "bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear", "bilinear_corners"
-]
-
-_METHODS: dict[str, dict[str, Any]] = {
+# The published methods as arguments of torch's interpolation.
+_METHODS: dict[Resampling, dict[str, Any]] = {
     "bicubic_antialias": {"mode": "bicubic", "align_corners": False, "antialias": True},
     "bicubic": {"mode": "bicubic", "align_corners": False},
     "bilinear_antialias": {"mode": "bilinear", "align_corners": False, "antialias": True},
     "bilinear": {"mode": "bilinear", "align_corners": False},
     "bilinear_corners": {"mode": "bilinear", "align_corners": True},
 }
-
-RESAMPLING_MEANING = (
-    "how the table is brought to another grid: bicubic_antialias (timm), bicubic (DeiT, "
-    "Hugging Face), bilinear (the WEF-PE scripts), bilinear_corners (ViT, big_vision)"
-)
 
 
 def resample_table(table: Tensor, grid: Grid, target: Grid, method: Resampling) -> Tensor:
@@ -55,20 +45,20 @@ def resample_table(table: Tensor, grid: Grid, target: Grid, method: Resampling) 
 
 
 def resampling_of(encoding: AbstractEncoding) -> Resampling | None:
-    """By which method an encoding brings its learned table to another grid; None without one."""
+    """The method by which an encoding brings its table to another grid; None without a table."""
     method: Resampling | None = getattr(getattr(encoding, "options", None), "resampling", None)
     return method
 
 
 def set_resampling(encoding: AbstractEncoding, method: Resampling) -> None:
-    """Let an encoding with a learned table resample it by another method from now on."""
+    """Change the method by which an encoding brings its learned table to another grid."""
     if resampling_of(encoding) is None:
         raise InputError(f"{encoding.name} has no learned table that could be resampled")
     if method not in _METHODS:
         raise InputError(f"there is no method {method!r}; there are {', '.join(_METHODS)}")
     owner: Any = encoding
-    owner.options = replace(owner.options, resampling=method)
-    encoding.drop_tables()  # those made by the method before
+    owner.options = owner.options.model_copy(update={"resampling": method})
+    encoding.drop_tables()  # they were made by the method before
 
 
 class PatchTable(nn.Module):
@@ -91,6 +81,7 @@ class PatchTable(nn.Module):
             nn.init.trunc_normal_(parameter, std=std)  # cut at -2 and 2, as in timm
 
     def on_grid(self, grid: Grid, method: Resampling) -> Tensor:
+        """The table of the patches, (height*width, dim), resampled to another grid."""
         if self.patches is not None:
             return resample_table(self.patches, self.grid, grid, method)
         height, width = self.grid
@@ -118,24 +109,6 @@ class PatchTable(nn.Module):
             self.patches.copy_(resample_table(patches, grid, self.grid, method))
             if self.tokens is not None and tokens is not None:
                 self.tokens.copy_(tokens)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedOptions:
-    """Options of `learned`."""
-
-    initial_std: float = option(
-        0.02, "standard deviation at the start (normal, cut at -2 and 2)", above=0.0
-    )
-    layout: Literal["grid", "factorised"] = option(
-        "grid", "one row per patch, or the sum of one per row and one per column of the grid"
-    )
-    prefix_tokens: int = option(
-        1,
-        "rows for class and register tokens; 0 leaves them without position (no_embed_class)",
-        at_least=0,
-    )
-    resampling: Resampling = option("bicubic_antialias", RESAMPLING_MEANING)
 
 
 class LearnedEncoding(AbstractEncoding):

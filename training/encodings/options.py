@@ -1,138 +1,173 @@
-"""Options of encodings: declared once as a dataclass, checked and described from it.
+"""Options of encodings without elliptic functions, and of several encodings at once.
 
-The annotation is the type, `Literal` lists the choices, and the metadata hold the range and the
-meaning; the error messages, ``wefpe encodings`` and the documentation are made from these.
+Nothing here needs torch. The options of encodings with elliptic functions are in
+`training.encodings.weierstrass_options`.
 """
 
 from __future__ import annotations
 
 import math
-import numbers
-import types
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
+from training.encodings.option_types import EncodingOptions, option
+from training.encodings.size import EncodingSize
 from training.errors import EncodingOptionError
+from wefpe_core.errors import InputError
+
+PairLayout = Literal["interleaved", "half"]
+Resampling = Literal[
+    "bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear", "bilinear_corners"
+]
+
+RESAMPLING_MEANING = (
+    "how the table is brought to another grid: bicubic_antialias (timm), bicubic (DeiT, "
+    "Hugging Face), bilinear (the WEF-PE scripts), bilinear_corners (ViT, big_vision)"
+)
+_LAYOUT = "which channels form a pair: 2i and 2i+1, or i and i + head_dim/2"
+_PERIODS = "ratio of the slowest to the fastest period"
 
 
-@dataclass(frozen=True)
-class NoOptions:
-    """For encodings without any."""
+class LearnedOptions(EncodingOptions):
+    """Options of `learned`."""
+
+    initial_std: float = option(
+        0.02, "standard deviation at the start (normal, cut at -2 and 2)", above=0.0
+    )
+    layout: Literal["grid", "factorised"] = option(
+        "grid", "one row per patch, or the sum of one per row and one per column of the grid"
+    )
+    prefix_tokens: int = option(
+        1,
+        "rows for class and register tokens; 0 leaves them without position (no_embed_class)",
+        at_least=0,
+    )
+    resampling: Resampling = option("bicubic_antialias", RESAMPLING_MEANING)
 
 
-@dataclass(frozen=True)
-class OptionDescription:
-    """One option as users see it."""
+class SinCosOptions(EncodingOptions):
+    """Options of `sincos2d`."""
 
-    name: str
-    type: str
-    default: Any
-    meaning: str
-
-
-def option(
-    default: Any,
-    meaning: str,
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A field of an options dataclass: its default, its meaning and the range of a number."""
-    return field(
-        default=default,
-        metadata={"meaning": meaning, "above": above, "at_least": at_least, "below": below},
+    convention: Literal["mae", "big_vision", "timm", "wef_authors"] = option(
+        "mae",
+        "frequencies and order of channels: mae [sin x, cos x, sin y, cos y]; big_vision the same "
+        "with exponents i/(m-1) (also MoCo v3, SimpleViT); timm [sin y, sin x, cos y, cos x]; "
+        "wef_authors interleaved",
+    )
+    temperature: float = option(10000.0, _PERIODS, above=0.0)
+    scale: float = option(
+        1.0, "factor of the table, for controls that are as strong as another encoding", above=0.0
+    )
+    class_token: Literal["zero", "learned"] | None = option(
+        None, "position of the class token; unset: learned for wef_authors, zero otherwise"
     )
 
+    def check(self, size: EncodingSize) -> None:
+        if size.dim % 4:
+            raise InputError(f"sincos2d needs dim divisible by 4, got {size.dim}")
+        if self.convention == "big_vision" and size.dim < 8:
+            raise InputError(f"sincos2d of big_vision needs dim of at least 8, got {size.dim}")
 
-def describe_options(options_class: type[Any]) -> tuple[OptionDescription, ...]:
-    """The options of an encoding in the order of their declaration."""
-    hints = get_type_hints(options_class)
-    return tuple(
-        OptionDescription(
-            name=each.name,
-            type=_type_text(hints[each.name]),
-            default=each.default,
-            meaning=each.metadata["meaning"],
-        )
-        for each in fields(options_class)
+
+class Rope1dOptions(EncodingOptions):
+    """Options of `rope1d`."""
+
+    base: float = option(10000.0, _PERIODS, above=0.0)
+    class_token: Literal["skip", "index_zero"] = option(
+        "skip", "patches count from 0 (skip), or from 1 because the class token is number 0"
+    )
+    layout: PairLayout = option("interleaved", _LAYOUT)
+
+    def check(self, size: EncodingSize) -> None:
+        if size.head_dim % 2:
+            raise InputError(f"rope1d needs an even head_dim, got {size.head_dim}")
+
+
+class RopeAxialOptions(EncodingOptions):
+    """Options of `rope_axial`."""
+
+    base: float = option(100.0, _PERIODS, above=0.0)
+    coordinates: Literal["index", "reference", "centred"] = option(
+        "index",
+        "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
+        "grid of training (EVA); or 2 pi times the patch centres in [-1, 1] (DINOv3)",
+    )
+    layout: PairLayout = option("interleaved", _LAYOUT)
+
+    def check(self, size: EncodingSize) -> None:
+        _check_quarters("rope_axial", size)
+
+
+class RopeMixedOptions(EncodingOptions):
+    """Options of `rope_mixed`."""
+
+    base: float = option(10.0, f"{_PERIODS} at the start", above=0.0)
+    layout: PairLayout = option("interleaved", _LAYOUT)
+
+    def check(self, size: EncodingSize) -> None:
+        _check_quarters("rope_mixed", size)
+
+
+class FopeOptions(EncodingOptions):
+    """Options of `fope`."""
+
+    pad: Literal["official", "identity"] = option(
+        "official",
+        "what pairs without a frequency get: cos = sin = 1 as in the published code (a turn by "
+        "45 degrees and sqrt 2, the same everywhere), or cos = 1, sin = 0 (no change)",
+    )
+    gain: float = option(
+        0.3, "gain of the random part of the coefficients (published: 0.3, 0.4, 0.6)", at_least=0.0
+    )
+    base: float = option(10000.0, _PERIODS, above=0.0)
+    learnable: bool = option(False, "whether the coefficients are learned (published: no)")
+
+    def check(self, size: EncodingSize) -> None:
+        _check_quarters("fope", size)
+        if not self.frequencies_kept(size):
+            raise InputError(f"fope needs at least 7 patches, got the grid {size.grid}")
+
+    def frequencies_kept(self, size: EncodingSize) -> int:
+        """How many of base^(-2i/head_dim) are at least 2 pi over the number of patches."""
+        slowest, half = 2.0 * math.pi / (size.grid[0] * size.grid[1]), size.head_dim // 2
+        return sum(self.base ** (-2.0 * i / size.head_dim) >= slowest for i in range(half))
+
+
+def _check_quarters(name: str, size: EncodingSize) -> None:
+    if size.head_dim % 4:
+        raise InputError(f"{name} needs head_dim divisible by 4, got {size.head_dim}")
+
+
+class CombinedOptions(EncodingOptions):
+    """Options of `combined`."""
+
+    parts: str = option(
+        "weierstrass+weierstrass_green",
+        "encodings joined by +, each with options as in weierstrass:alpha_u=0.25;g3=0.1",
+    )
+    prefix_tokens: int = option(
+        1, "class and register tokens the parts learn rows for; 0 leaves them out", at_least=0
     )
 
+    def encodings(self) -> list[tuple[str, dict[str, Any]]]:
+        """Name and options of each part."""
+        from training.encodings.registry import parse_encoding_label, token_options
 
-def parse_options(options_class: type[Any], encoding: str, given: Mapping[str, Any]) -> Any:
-    """An `options_class` from what a user gave.
-
-    Raises
-    ------
-    EncodingOptionError
-        An option is unknown (the message lists those that exist), of a wrong type or out of range.
-    """
-    hints = get_type_hints(options_class)
-    known = {each.name: each for each in fields(options_class)}
-    values = {}
-    for name, value in given.items():
-        if name not in known:
-            takes = ", ".join(known) or "none"
+        found = []
+        for text in self.parts.split("+"):
+            # A comma would end the option of `combined` itself.
+            label = parse_encoding_label(text.replace(";", ","))
+            if label.name == "combined":
+                raise EncodingOptionError("a part of combined cannot be combined itself")
+            rows = token_options(label.name, self.prefix_tokens)
+            found.append((label.name, rows | label.options))
+        if len(found) < 2:
             raise EncodingOptionError(
-                f"encoding {encoding!r} has no option {name!r}; its options: {takes}"
+                f"combined takes two or more parts joined by +, got {self.parts!r}"
             )
-        where = f"option {name!r} of encoding {encoding!r}"
-        values[name] = _checked(value, hints[name], where)
-        _check_range(values[name], known[name].metadata, where)
-    return options_class(**values)
+        return found
 
+    def check(self, size: EncodingSize) -> None:
+        from training.encodings.registry import checked_options
 
-def _checked(value: Any, hint: Any, where: str) -> Any:
-    kinds = _alternatives(hint)
-    if value is None and type(None) in kinds:
-        return None
-    for kind in kinds:
-        if get_origin(kind) is Literal:
-            for choice in get_args(kind):
-                if value == choice and type(value) is type(choice):
-                    return value
-        elif kind is bool:
-            if isinstance(value, bool):
-                return value
-        elif kind is int:
-            if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-                return int(value)
-        elif kind is float:
-            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-            if is_number and math.isfinite(value):
-                return float(value)
-        elif kind is str:
-            if isinstance(value, str):
-                return value
-        elif get_origin(kind) is Mapping and isinstance(value, Mapping):
-            return dict(value)
-    raise EncodingOptionError(f"{where} must be {_type_text(hint)}, got {value!r}")
-
-
-def _check_range(value: Any, metadata: Mapping[str, Any], where: str) -> None:
-    if not isinstance(value, (int, float)):
-        return
-    above, at_least, below = (metadata[key] for key in ("above", "at_least", "below"))
-    if above is not None and not value > above:
-        raise EncodingOptionError(f"{where} must be above {above:g}, got {value!r}")
-    if at_least is not None and not value >= at_least:
-        raise EncodingOptionError(f"{where} must be at least {at_least:g}, got {value!r}")
-    if below is not None and not value < below:
-        raise EncodingOptionError(f"{where} must be below {below:g}, got {value!r}")
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-def _type_text(hint: Any) -> str:
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
-    names |= {type(None): "unset"}
-    texts = []
-    for kind in _alternatives(hint):
-        if get_origin(kind) is Literal:
-            texts += [repr(choice) for choice in get_args(kind)]
-        else:
-            texts.append(names.get(kind, "a table of options"))
-    return " or ".join(texts)
+        for name, given in self.encodings():
+            checked_options(name, size, given)

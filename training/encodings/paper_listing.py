@@ -1,29 +1,21 @@
 """The function as the paper prints it: a truncated sum with clamps and a constant at the pole.
 
-For tracing published numbers to a formula, not for use: the half-period belongs to g2 = 1/4, the
-periods (1, i) for g3 != 0 are placeholders, and the clamps break the symmetries near poles. What
-the listing does term by term is done here for all terms at once, in real arithmetic; only the
-order of the sum differs, which is rounding (1e-14).
+This traces published numbers to a formula and is not for use: the half-period belongs to g2 = 1/4,
+the periods (1, i) for g3 != 0 are placeholders, and the clamps break the symmetries near poles. The
+listing adds term by term; here all terms are computed at once, in real arithmetic. Only the order
+of the sum differs, which changes the result by rounding (1e-14).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from training.encodings.elliptic_values import Values
-from training.errors import EncodingOptionError
-
-# Printed for g2 = 1, g3 = 0: Gamma(1/4)^2/(2 sqrt(2 pi)), where Gamma(1/4)^2/(4 sqrt(pi)) is right.
-LISTING_HALF_PERIOD = 2.62205755429212
-PLACEHOLDER_HALF_PERIOD = 1.0
-
-_EPS = 1e-8
-
-RecipeName = Literal["vit", "dhvt"]
+from training.encodings.weierstrass_options import LISTING_EPSILON, ListingRecipe
 
 
 class Listing(NamedTuple):
@@ -38,10 +30,10 @@ class Listing(NamedTuple):
 
 
 def _multiples(size: int, points: int | None = None) -> tuple[list[float], list[float]]:
-    """2m and 2n of the `points` nearest with m and n from -size to size, or of all.
+    """2m and 2n of the `points` nearest to 0 with m and n from -size to size, or of all.
 
-    Of equally distant ones the first in the order of m, then n, as a stable sort leaves them: the
-    64 nearest take in half of a ring, which makes their sum lopsided.
+    Equally distant points stay in the order of m, then n, as a stable sort leaves them. The 64
+    nearest include half of a ring, which makes their sum lopsided.
     """
     steps = range(-size, size + 1)
     box = [(2.0 * m, 2.0 * n) for m in steps for n in steps if m or n]
@@ -49,19 +41,10 @@ def _multiples(size: int, points: int | None = None) -> tuple[list[float], list[
     return [m for m, _ in box], [n for _, n in box]
 
 
-LISTINGS: dict[RecipeName, Listing] = {
-    "vit": Listing(_multiples(12), 15.0 * _EPS, 5e2, 5e3, 1e4),
-    "dhvt": Listing(_multiples(8, 64), 20.0 * _EPS, 1e2, 1e3, 5e3, torch.float32),
+LISTINGS: dict[ListingRecipe, Listing] = {
+    "vit": Listing(_multiples(12), 15.0 * LISTING_EPSILON, 5e2, 5e3, 1e4),
+    "dhvt": Listing(_multiples(8, 64), 20.0 * LISTING_EPSILON, 1e2, 1e3, 5e3, torch.float32),
 }
-
-
-def listing_half_period(g2: float, g3: float) -> float:
-    """omega1 (and omega3/i) of the listing, which looks at g3 only."""
-    if not abs(g2**3 - 27.0 * g3**2) > _EPS:
-        raise EncodingOptionError(
-            f"the listing refuses g2={g2:g}, g3={g3:g}: its discriminant is within {_EPS:g} of 0"
-        )
-    return LISTING_HALF_PERIOD if abs(g3) < _EPS else PLACEHOLDER_HALF_PERIOD
 
 
 def clamped_lattice_sum(
@@ -103,7 +86,7 @@ def clamped_lattice_sum(
 def _inverse_powers(
     re: Tensor, im: Tensor, near: float
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
-    """z^-2 and z^-3 in parts, and where z is far enough from 0 for them to be meant."""
+    """Real and imaginary parts of z^-2 and z^-3, and where z is far enough from 0 to count."""
     squared = re * re + im * im
     counts = squared > near * near
     safe = torch.where(counts, squared, 1.0)

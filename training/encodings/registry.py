@@ -1,47 +1,66 @@
-"""Encodings by name: built with checked sizes and options, described, open to others."""
+"""Encodings by name: found without torch, built with checked sizes and options, open to others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from training.encodings.combined import CombinedEncoding
-from training.encodings.encoding import AbstractEncoding, EncodingSize, Kind
-from training.encodings.fope import FopeEncoding
-from training.encodings.grid import Grid
-from training.encodings.learned import LearnedEncoding
-from training.encodings.none import NoEncoding
-from training.encodings.options import OptionDescription, describe_options, parse_options
-from training.encodings.rotary import Rope1dEncoding, RopeAxialEncoding, RopeMixedEncoding
-from training.encodings.sincos import SinCosEncoding
-from training.encodings.weierstrass import WeierstrassEncoding
-from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
-from training.encodings.weierstrass_green import GreenEncoding
-from training.encodings.weierstrass_hybrid import HybridEncoding
-from training.encodings.weierstrass_relative import RelativeEncoding
-from training.errors import UnknownEncodingError
+from training.encodings import options, weierstrass_options
+from training.encodings.option_types import (
+    NoOptions,
+    OptionDescription,
+    choices_of,
+    describe_options,
+    options_model,
+    parse_options,
+)
+from training.encodings.size import EncodingSize, Grid
+from training.errors import UnknownEncodingError, require
 from training.parsing import toml_value
 from wefpe_core.errors import InputError, did_you_mean
 
-_BUILTIN: tuple[type[AbstractEncoding], ...] = (
-    NoEncoding,
-    LearnedEncoding,
-    SinCosEncoding,
-    Rope1dEncoding,
-    RopeAxialEncoding,
-    RopeMixedEncoding,
-    FopeEncoding,
-    WeierstrassEncoding,
-    WeierstrassFourierEncoding,
-    HybridEncoding,
-    RelativeEncoding,
-    GreenEncoding,
-    CombinedEncoding,
-)
-_ENCODINGS: dict[str, type[AbstractEncoding]] = {each.name: each for each in _BUILTIN}
+if TYPE_CHECKING:
+    from training.encodings.encoding import AbstractEncoding, Kind
 
-AnyEncoding = TypeVar("AnyEncoding", bound=type[AbstractEncoding])
+AnyEncoding = TypeVar("AnyEncoding", bound="type[AbstractEncoding]")
+
+
+class EncodingEntry(NamedTuple):
+    """An encoding that can be built: its options, and its class or where to import it from."""
+
+    options_class: type[Any]
+    encoding: str | type[AbstractEncoding]  # "module:Class" until torch is needed
+
+
+_ENCODINGS: dict[str, EncodingEntry] = {
+    "none": EncodingEntry(NoOptions, "encoding:NoEncoding"),
+    "learned": EncodingEntry(options.LearnedOptions, "learned:LearnedEncoding"),
+    "sincos2d": EncodingEntry(options.SinCosOptions, "sincos:SinCosEncoding"),
+    "rope1d": EncodingEntry(options.Rope1dOptions, "rotary:Rope1dEncoding"),
+    "rope_axial": EncodingEntry(options.RopeAxialOptions, "rotary:RopeAxialEncoding"),
+    "rope_mixed": EncodingEntry(options.RopeMixedOptions, "rotary:RopeMixedEncoding"),
+    "fope": EncodingEntry(options.FopeOptions, "fope:FopeEncoding"),
+    "weierstrass": EncodingEntry(
+        weierstrass_options.WeierstrassOptions, "weierstrass:WeierstrassEncoding"
+    ),
+    "weierstrass_fourier": EncodingEntry(
+        weierstrass_options.WeierstrassFourierOptions,
+        "weierstrass_fourier:WeierstrassFourierEncoding",
+    ),
+    "weierstrass_hybrid": EncodingEntry(
+        weierstrass_options.HybridOptions, "weierstrass_hybrid:HybridEncoding"
+    ),
+    "weierstrass_relative": EncodingEntry(
+        weierstrass_options.RelativeOptions, "weierstrass_bias:RelativeEncoding"
+    ),
+    "weierstrass_green": EncodingEntry(
+        weierstrass_options.GreenOptions, "weierstrass_bias:GreenEncoding"
+    ),
+    "combined": EncodingEntry(options.CombinedOptions, "combined:CombinedEncoding"),
+}
 
 
 def available_encodings() -> tuple[str, ...]:
@@ -52,23 +71,70 @@ def available_encodings() -> tuple[str, ...]:
 def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
     """Add a subclass of `AbstractEncoding` under its own ``name``; usable as a decorator.
 
-    It is called with ``(size, options)``, where options is an instance of its ``options_class``.
+    The class has the attributes ``name``, ``kind``, ``summary`` and ``formula``, and
+    ``options_class`` if it takes options. It is called with ``(size, options)``: an
+    `EncodingSize`, and an instance of its options class that was checked.
+
+    The options class derives from `EncodingOptions`, which may also have a method ``check(size)``
+    for what contradicts what, or is a dataclass. In both each option is a field with a type and a
+    default, made by `option` to carry a meaning and a range as well. Types and ranges are checked
+    by pydantic before the class is called.
 
     Raises
     ------
     InputError
         It is no such class, lacks a class attribute, or the name is taken.
     """
+    from training.encodings.encoding import AbstractEncoding
+
     if not (isinstance(encoding, type) and issubclass(encoding, AbstractEncoding)):
         raise InputError(f"not a subclass of AbstractEncoding: {encoding!r}")
     for attribute in ("name", "kind", "summary", "formula"):
         if not isinstance(getattr(encoding, attribute, None), str):
             raise InputError(f"{encoding.__name__} has no class attribute {attribute!r}")
-    known = _ENCODINGS.get(encoding.name)
-    if known is not None and known is not encoding:
-        raise InputError(f"the name {encoding.name!r} is taken by {known.__name__}")
-    _ENCODINGS[encoding.name] = encoding
+    if encoding.name in _ENCODINGS:
+        known = encoding_class(encoding.name)
+        if known is not encoding:
+            raise InputError(f"the name {encoding.name!r} is taken by {known.__name__}")
+    options_model(encoding.options_class)  # or InputError
+    _ENCODINGS[encoding.name] = EncodingEntry(encoding.options_class, encoding)
     return encoding
+
+
+def options_class_of(name: str) -> type[Any]:
+    """The options class of an encoding; needs no torch."""
+    return _entry(name).options_class
+
+
+def encoding_class(name: str) -> type[AbstractEncoding]:
+    """The class of an encoding; its module is imported, and torch with it."""
+    encoding = _entry(name).encoding
+    if not isinstance(encoding, str):
+        return encoding
+    require("torch", f"the encoding {name!r}")
+    module, _, attribute = encoding.partition(":")
+    found: type[AbstractEncoding] = getattr(
+        import_module(f"training.encodings.{module}"), attribute
+    )
+    return found
+
+
+def _entry(name: str) -> EncodingEntry:
+    if name not in _ENCODINGS:
+        raise UnknownEncodingError(
+            f"unknown encoding {name!r}; available: {', '.join(available_encodings())}"
+            + did_you_mean(str(name), available_encodings())
+        )
+    return _ENCODINGS[name]
+
+
+def checked_options(name: str, size: EncodingSize, given: Mapping[str, Any]) -> Any:
+    """The options of an encoding from what a user gave, if they suit the size; needs no torch."""
+    parsed = parse_options(options_class_of(name), name, given)
+    check = getattr(parsed, "check", None)  # a dataclass need not have one
+    if check is not None:
+        check(size)
+    return parsed
 
 
 def build_encoding(
@@ -97,10 +163,9 @@ def build_encoding(
         A size is not a positive integer, or not divisible as the encoding needs; or a patch would
         lie on a pole.
     """
-    encoding = _find(name)
+    encoding = encoding_class(name)
     size = EncodingSize.checked(dim, depth, num_heads, grid)
-    parsed = parse_options(encoding.options_class, name, options)
-    made: AbstractEncoding = encoding(size, parsed)  # type: ignore[call-arg]
+    made: AbstractEncoding = encoding(size, checked_options(name, size, options))  # type: ignore[call-arg]
     return made
 
 
@@ -109,30 +174,17 @@ def token_options(name: str, n_prefix: int) -> dict[str, Any]:
 
     A parameter nobody uses would stop distributed training.
     """
-    hints = get_type_hints(_find(name).options_class)
-    if "prefix_tokens" in hints:
+    fields = options_model(options_class_of(name)).model_fields
+    if "prefix_tokens" in fields:
         return {"prefix_tokens": n_prefix}
-    if hints.get("class_token") is bool:
+    if "class_token" not in fields:
+        return {}
+    hint = fields["class_token"].annotation
+    if hint is bool:
         return {"class_token": n_prefix > 0}
-    if n_prefix == 0 and "zero" in _choices(hints.get("class_token")):
+    if n_prefix == 0 and "zero" in choices_of(hint):
         return {"class_token": "zero"}
     return {}
-
-
-def _choices(hint: Any) -> list[Any]:
-    """What a literal type, alone or in a union, allows."""
-    if get_origin(hint) is Literal:
-        return list(get_args(hint))
-    return [choice for part in get_args(hint) for choice in _choices(part)]
-
-
-def _find(name: str) -> type[AbstractEncoding]:
-    if name not in _ENCODINGS:
-        raise UnknownEncodingError(
-            f"unknown encoding {name!r}; available: {', '.join(available_encodings())}"
-            + did_you_mean(str(name), available_encodings())
-        )
-    return _ENCODINGS[name]
 
 
 @dataclass(frozen=True)
@@ -148,13 +200,7 @@ class EncodingDescription:
 
     @property
     def parameter_count(self) -> int:
-        total = 0
-        for _, shape in self.parameters:
-            count = 1
-            for length in shape:
-                count *= length
-            total += count
-        return total
+        return sum(math.prod(shape) for _, shape in self.parameters)
 
 
 def describe_encoding(
@@ -174,7 +220,7 @@ def describe_encoding(
         kind=encoding.kind,
         summary=encoding.summary,
         formula=encoding.formula,
-        options=describe_options(encoding.options_class),
+        options=describe_options(options_class_of(name)),
         parameters=tuple(
             (key, tuple(parameter.shape))
             for key, parameter in made.named_parameters()
@@ -183,14 +229,11 @@ def describe_encoding(
     )
 
 
-# Encodings as users type them: ``weierstrass:fidelity=authors,alpha_u=0.4``.
-
-
 @dataclass(frozen=True)
-class WrittenEncoding:
-    """An encoding by name with options, not built yet."""
+class EncodingLabel:
+    """An encoding as users type it, ``weierstrass:fidelity=authors,alpha_u=0.4``; not built yet."""
 
-    label: str  # as typed
+    text: str
     name: str
     assignments: Mapping[str, str]  # option -> value as typed
 
@@ -199,7 +242,7 @@ class WrittenEncoding:
         return {key: toml_value(value) for key, value in self.assignments.items()}
 
 
-def read_encoding(text: str) -> WrittenEncoding:
+def parse_encoding_label(text: str) -> EncodingLabel:
     """An encoding from ``name`` or ``name:option=value,option=value``.
 
     Only the name is checked here: which options there are, the encoding itself says.
@@ -218,4 +261,4 @@ def read_encoding(text: str) -> WrittenEncoding:
         if not (key and equals and value):
             raise InputError(f"{assignment!r} in {label!r} is not of the form option=value")
         assignments[key] = value
-    return WrittenEncoding(label, name, assignments)
+    return EncodingLabel(label, name, assignments)

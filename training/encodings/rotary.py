@@ -8,31 +8,28 @@ tokens), outside autocast; the result has the dtype of the tokens.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
-from training.encodings.encoding import (
-    AbstractEncoding,
-    EncodingSize,
-    working_dtype,
-)
+from training.encodings.encoding import AbstractEncoding, working_dtype
 from training.encodings.grid import Grid, patch_centres, patch_indices
-from training.encodings.options import option
-from wefpe_core.errors import InputError
-
-Layout = Literal["interleaved", "half"]
-LAYOUT_MEANING = "which channels form a pair: 2i and 2i+1, or i and i + head_dim/2"
+from training.encodings.options import (
+    PairLayout,
+    Rope1dOptions,
+    RopeAxialOptions,
+    RopeMixedOptions,
+)
+from training.encodings.size import EncodingSize
 
 
 def rotation_dtype(tokens: Tensor) -> torch.dtype:
+    """The dtype tokens are turned in: float64 for float64, else float32."""
     return torch.float64 if tokens.dtype == torch.float64 else torch.float32
 
 
-def rotate_pairs(tokens: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+def rotate_pairs(tokens: Tensor, cos: Tensor, sin: Tensor, layout: PairLayout) -> Tensor:
     """Turn the pairs of channels of (..., N, head_dim) by angles (..., N, head_dim/2)."""
     x = tokens.to(cos.dtype)
     if layout == "interleaved":
@@ -45,11 +42,11 @@ def rotate_pairs(tokens: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Te
 
 
 class AbstractRotaryEncoding(AbstractEncoding):
-    """Rotation by `angles`, which a subclass provides."""
+    """Rotation by the angles a subclass gives."""
 
     kind = "rotary"
-    layout: Layout
-    is_shared_by_layers = True  # so that one table serves them all
+    layout: PairLayout
+    is_shared_by_layers = True  # one table of angles serves all layers
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         """Angles (N, head_dim/2) or (heads, N, head_dim/2) in the working dtype."""
@@ -72,17 +69,6 @@ class AbstractRotaryEncoding(AbstractEncoding):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rope1dOptions:
-    """Options of `rope1d`."""
-
-    base: float = option(10000.0, "ratio of the slowest to the fastest period", above=0.0)
-    class_token: Literal["skip", "index_zero"] = option(
-        "skip", "patches count from 0 (skip), or from 1 because the class token is number 0"
-    )
-    layout: Layout = option("interleaved", LAYOUT_MEANING)
-
-
 class Rope1dEncoding(AbstractRotaryEncoding):
     r"""RoPE on the raster index: :math:`\theta_i = 10000^{-2i/d}`, as in language models."""
 
@@ -93,8 +79,6 @@ class Rope1dEncoding(AbstractRotaryEncoding):
 
     def __init__(self, size: EncodingSize, options: Rope1dOptions) -> None:
         super().__init__(size)
-        if size.head_dim % 2:
-            raise InputError(f"rope1d needs an even head_dim, got {size.head_dim}")
         self.options, self.layout = options, options.layout
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
@@ -112,19 +96,6 @@ def geometric(
     return torch.pow(base, -exponents)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RopeAxialOptions:
-    """Options of `rope_axial`."""
-
-    base: float = option(100.0, "ratio of the slowest to the fastest period", above=0.0)
-    coordinates: Literal["index", "reference", "centred"] = option(
-        "index",
-        "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
-        "grid of training (EVA); or 2 pi times the patch centres in [-1, 1] (DINOv3)",
-    )
-    layout: Layout = option("interleaved", LAYOUT_MEANING)
-
-
 class RopeAxialEncoding(AbstractRotaryEncoding):
     r"""Half of the pairs turn with the column, half with the row (rope-vit).
 
@@ -138,7 +109,6 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
 
     def __init__(self, size: EncodingSize, options: RopeAxialOptions) -> None:
         super().__init__(size)
-        check_quarters(self.name, size)
         self.options, self.layout = options, options.layout
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
@@ -154,21 +124,8 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
         return torch.cat([x[:, None] * frequencies, y[:, None] * frequencies], dim=-1)
 
 
-def check_quarters(name: str, size: EncodingSize) -> None:
-    if size.head_dim % 4:
-        raise InputError(f"{name} needs head_dim divisible by 4, got {size.head_dim}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeMixedOptions:
-    """Options of `rope_mixed`."""
-
-    base: float = option(10.0, "ratio of the slowest to the fastest period at the start", above=0.0)
-    layout: Layout = option("interleaved", LAYOUT_MEANING)
-
-
 class RopeMixedEncoding(AbstractRotaryEncoding):
-    r"""Every pair turns with its own learned direction of the plane (rope-vit, mixed).
+    r"""Every pair turns with the position along its own learned direction (rope-vit, mixed).
 
     The frequencies ``freqs`` (2, depth, heads*head_dim/2) are learned; at the start each layer
     and head has a random direction and the magnitudes :math:`10^{-4i/d}` along it and across.
@@ -182,7 +139,6 @@ class RopeMixedEncoding(AbstractRotaryEncoding):
 
     def __init__(self, size: EncodingSize, options: RopeMixedOptions) -> None:
         super().__init__(size)
-        check_quarters(self.name, size)
         self.options, self.layout = options, options.layout
         magnitude = geometric(
             options.base, size.head_dim, 4, torch.get_default_dtype(), torch.device("cpu")

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.encoding import AbstractEncoding, prefix_rows
 from training.encodings.grid import Grid, checked_grid, patch_indices
-from training.encodings.options import option
-from wefpe_core.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class SinCosOptions:
-    """Options of `sincos2d`."""
-
-    convention: Literal["mae", "big_vision", "timm", "wef_authors"] = option(
-        "mae",
-        "frequencies and order of channels: mae [sin x, cos x, sin y, cos y]; big_vision the same "
-        "with exponents i/(m-1) (also MoCo v3, SimpleViT); timm [sin y, sin x, cos y, cos x]; "
-        "wef_authors interleaved",
-    )
-    temperature: float = option(10000.0, "ratio of the slowest to the fastest period", above=0.0)
-    scale: float = option(1.0, "factor before the table (for controls of equal strength)", above=0)
-    class_token: Literal["zero", "learned"] | None = option(
-        None, "position of the class token; unset: learned for wef_authors, zero otherwise"
-    )
+from training.encodings.options import SinCosOptions
+from training.encodings.size import EncodingSize
 
 
 class SinCosEncoding(AbstractEncoding):
@@ -46,10 +26,6 @@ class SinCosEncoding(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: SinCosOptions) -> None:
         super().__init__(size)
-        if size.dim % 4:
-            raise InputError(f"sincos2d needs dim divisible by 4, got {size.dim}")
-        if options.convention == "big_vision" and size.dim < 8:
-            raise InputError(f"sincos2d of big_vision needs dim of at least 8, got {size.dim}")
         self.options = options
         learned = options.class_token or (
             "learned" if options.convention == "wef_authors" else "zero"

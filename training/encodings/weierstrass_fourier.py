@@ -1,42 +1,43 @@
-"""WEF-PE for fine-tuning: the paper's Fourier-like surrogate in place of wp."""
+r"""WEF-PE for fine-tuning: the paper's Fourier-like surrogate in place of wp.
+
+With :math:`u' = x/\omega_1`, :math:`v' = y/\omega_3'` the paper prints the real number
+
+.. math:: S(z) = \frac1{|z|^2+\beta} + \sum_{k=1}^K \frac\gamma{k^2}\bigl[
+          \cos(k\pi u')e^{-k\pi|v'|} + \sin(k\pi v')e^{-k\pi|u'|}\bigr].
+
+It does not approximate wp: it is real, not periodic and not even. A real function has no imaginary
+part and no complex derivative; here Im = 0 and the derivative is Wirtinger's,
+:math:`2\partial_z S = S_x - iS_y`. The published scripts use other expressions for all of these.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.elliptic_values import Frame, Values
-from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.encoding import AbstractEncoding, prefix_rows
 from training.encodings.grid import Grid, checked_grid, patch_centres
-from training.encodings.lattice import TAU_MAX, TAU_MIN, HalfPeriods, LatticeParameter
-from training.encodings.options import option
-from training.encodings.paper_listing import LISTING_HALF_PERIOD
-from training.encodings.projection import deep_projection, inverse_softplus, projection
-from training.encodings.weierstrass import Fidelity
-from training.errors import EncodingOptionError
+from training.encodings.lattice import HalfPeriods, LatticeParameter, inverse_softplus
+from training.encodings.size import EncodingSize
+from training.encodings.weierstrass import deep_projection, projection
+from training.encodings.weierstrass_options import (
+    BETA_FLOOR,
+    LISTING_HALF_PERIOD,
+    FourierRecipe,
+    WeierstrassFourierOptions,
+)
 from wefpe_core import Lattice
-
-# The surrogate series of the paper's fine-tuning, and what the published scripts made of it.
-#
-# With :math:`u' = x/\omega_1`, :math:`v' = y/\omega_3'` the paper prints the real number
-#
-# .. math:: S(z) = \frac1{|z|^2+\beta} + \sum_{k=1}^K \frac\gamma{k^2}\bigl[
-#           \cos(k\pi u')e^{-k\pi|v'|} + \sin(k\pi v')e^{-k\pi|u'|}\bigr].
-#
-# It is no approximation of wp: real, not periodic, not even. A real function has no imaginary part
-# and no complex derivative; here Im = 0 and the derivative is Wirtinger's,
-# :math:`2\partial_z S = S_x - iS_y`. The scripts use other expressions for all of these.
 
 
 def printed_series(
     x: Tensor, y: Tensor, omega1: Tensor, omega3: Tensor, beta: Tensor, gamma: Tensor, terms: int
 ) -> Values:
-    """S, 0 and the parts of 2 dS/dz, all exact derivatives of the printed series."""
+    """S, 0 and the real and imaginary parts of 2 dS/dz, which is exact."""
     denominator = x * x + y * y + beta
     value = 1.0 / denominator
     slope_x, slope_y = -2.0 * x * value * value, -2.0 * y * value * value
@@ -67,10 +68,10 @@ class Recipe(NamedTuple):
     terms: int  # of the series
     slope_terms: int  # of its "derivative"
     decay: float  # factor of the exponents
-    imaginary: float  # share of the correction copied into Im wp
-    imaginary_slope: float  # and into Im wp'
+    imaginary: float  # share of the correction that is copied into Im wp
+    imaginary_slope: float  # share of its slope that is copied into Im wp'
     gain: float | None  # learned factor of the main term, if there is one
-    wobble: float  # amplitude and frequency of what is added to z
+    wobble: float  # amplitude of the waves that are added to z
     wobble_frequency: float
     scale: float
     imaginary_scale: float  # extra factor of Im wp inside tanh
@@ -79,10 +80,8 @@ class Recipe(NamedTuple):
     projection_gain: float
 
 
-RecipeName = Literal["cifar100", "svhn", "resisc45", "dmlab"]
-
 # fmt: off
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[FourierRecipe, Recipe] = {
     "cifar100": Recipe(0.5, 0.1, None, 0.1, 0.01, 0.0, 1.0, 3, 2, 1.0, 0.5, 0.3, None,
                        0.01, 2.0, 0.05, 0.8, False, (0.1, 0.0), 0.8),
     "svhn": Recipe(0.5, 0.1, 0.2, 0.1, 0.01, 0.1, 2.0, 3, 2, 1.0, 0.7, 0.5, None,
@@ -109,7 +108,7 @@ def authors_series(
     gain: Tensor | float,
     recipe: Recipe,
 ) -> Values:
-    """What the scripts call wp and wp': neither follows from the printed series."""
+    """What the scripts call wp and wp'; neither follows from the printed series."""
     radius = torch.hypot(x, y).clamp(min=_SMALLEST_RADIUS)
     angle = torch.atan2(y, x)
     cos, sin = torch.cos(angle), torch.sin(angle)
@@ -136,52 +135,16 @@ def authors_series(
 
 
 _CLASS_STD = 0.01
-_BETA_FLOOR = 0.01  # of the corrected form: 1/beta is the largest feature
 _DROPOUTS, _GAIN = (0.1, 0.0), 0.8
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeierstrassFourierOptions:
-    """Options of `weierstrass_fourier`."""
-
-    fidelity: Fidelity = option(
-        "corrected",
-        "corrected and paper: the printed series with its Wirtinger derivative, on the half-period "
-        "of g2 = 1 with a bounded omega3, or on 2.622 with softplus; authors: a published script",
-    )
-    recipe: RecipeName | None = option(
-        None, "the published script whose constants authors takes; unset: cifar100"
-    )
-    terms: int | None = option(
-        None, "K, terms of the series; unset: 3 (authors: as published)", at_least=1
-    )
-    alpha_u: float | None = option(
-        None, "periods covered by the width of the grid; unset: 0.5", above=0.0
-    )
-    alpha_v: float | None = option(
-        None, "periods covered by the height of the grid; unset: as alpha_u", above=0.0
-    )
-    beta: float | None = option(None, "beta at the start; unset: 0.75", above=_BETA_FLOOR)
-    gamma: float | None = option(None, "gamma at the start; unset: 0.9", above=0.0)
-    scale: float | None = option(
-        None, "sigma, the factor inside tanh, at the start; unset: 0.05 (authors: as published)"
-    )
-    learnable: bool = option(True, "learn omega3, beta, gamma, sigma and the modulation mu")
-    tau_min: float = option(TAU_MIN, "lower bound of Im tau when learned", above=0.0)
-    tau_max: float = option(TAU_MAX, "upper bound of Im tau when learned", above=0.0)
-    projection: Literal["deep", "linear", "mlp"] = option(
-        "deep", "from the features to dim: three layers as in the scripts, or as in weierstrass"
-    )
-    class_token: bool = option(True, "a learned vector for the class token")
-
-
 class WeierstrassFourierEncoding(AbstractEncoding):
-    r"""Features of the surrogate series S (`training.encodings.weierstrass_fourier`).
+    r"""Features of the surrogate series S, which the docstring of this module prints.
 
     :math:`f = (S, 0, S_x, -S_y)`, modulated and compressed to :math:`\tanh(\sigma\mu_j f_j)`: three
-    features and a constant, since the printed series is real. ``authors`` keeps the four
-    (with ``svhn`` six) features of a script, and its transposed grid: patch (i, j) of a square
-    grid gets the position of (j, i).
+    features and a constant, since the printed series is real. ``authors`` keeps the four features
+    of a script (six with ``svhn``) and its transposed grid: patch (i, j) of a square grid gets the
+    position of (j, i).
     """
 
     name = "weierstrass_fourier"
@@ -192,10 +155,8 @@ class WeierstrassFourierEncoding(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: WeierstrassFourierOptions) -> None:
         super().__init__(size)
-        _check(options)
         self.options = options
-        self.alpha_u = 0.5 if options.alpha_u is None else options.alpha_u
-        self.alpha_v = self.alpha_u if options.alpha_v is None else options.alpha_v
+        self.alpha_u, self.alpha_v = options.alphas()
         self.recipe = None
         self.lattice_parameter = self.alpha_learn = self.gamma_raw = self.gain = None
         n_features, dropouts, gain, scale = 4, _DROPOUTS, _GAIN, options.scale
@@ -208,14 +169,16 @@ class WeierstrassFourierEncoding(AbstractEncoding):
             if recipe.gain is not None:
                 self.gain = self._parameter(recipe.gain)
         else:
-            floor = _BETA_FLOOR if options.fidelity == "corrected" else 0.0
+            floor = BETA_FLOOR if options.fidelity == "corrected" else 0.0
             alpha = inverse_softplus(LISTING_HALF_PERIOD)
             beta = inverse_softplus((0.75 if options.beta is None else options.beta) - floor)
             gamma = inverse_softplus(0.9 if options.gamma is None else options.gamma)
         if options.fidelity == "corrected":
-            learned: Literal["nothing", "omega3"] = "omega3" if options.learnable else "nothing"
             self.lattice_parameter = LatticeParameter(
-                Lattice.lemniscatic(), learned, options.tau_min, options.tau_max
+                Lattice.lemniscatic(),
+                "omega3" if options.learnable else "nothing",
+                options.tau_min,
+                options.tau_max,
             )
         else:
             self.alpha_learn = self._parameter(alpha)
@@ -283,7 +246,7 @@ class WeierstrassFourierEncoding(AbstractEncoding):
                 recipe,
             )
         assert gamma is not None
-        floor = _BETA_FLOOR if self.options.fidelity == "corrected" else 0.0
+        floor = BETA_FLOOR if self.options.fidelity == "corrected" else 0.0
         return printed_series(
             z.real,
             z.imag,
@@ -319,16 +282,3 @@ class WeierstrassFourierEncoding(AbstractEncoding):
     def prefix(self, n: int) -> Tensor | None:
         rows = self.class_encoding
         return super().prefix(n) if rows is None else prefix_rows(rows, n)
-
-
-def _check(options: WeierstrassFourierOptions) -> None:
-    bounds = (options.tau_min, options.tau_max)
-    if options.fidelity != "corrected" and bounds != (TAU_MIN, TAU_MAX):
-        raise EncodingOptionError("tau_min and tau_max are for fidelity='corrected'")
-    if options.fidelity != "authors":
-        if options.recipe is not None:
-            raise EncodingOptionError("recipe is for fidelity='authors'")
-        return
-    for name in ("terms", "alpha_u", "alpha_v", "beta", "gamma"):
-        if getattr(options, name) is not None:
-            raise EncodingOptionError(f"{name} comes from the recipe with fidelity='authors'")

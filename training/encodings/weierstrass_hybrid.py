@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding, EncodingSize, prefix_rows
+from training.encodings.encoding import AbstractEncoding, prefix_rows
 from training.encodings.grid import Grid, checked_grid
-from training.encodings.learned import RESAMPLING_MEANING, PatchTable, Resampling
-from training.encodings.options import option, parse_options
-from training.encodings.weierstrass import Fidelity, WeierstrassEncoding
+from training.encodings.learned import PatchTable
+from training.encodings.size import EncodingSize
+from training.encodings.weierstrass import WeierstrassEncoding
 from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
-from training.errors import EncodingOptionError, MissingTableError
-
-
-@dataclass(frozen=True, kw_only=True)
-class HybridOptions:
-    """Options of `weierstrass_hybrid`."""
-
-    wef: Literal["weierstrass_fourier", "weierstrass"] = option(
-        "weierstrass_fourier", "the encoding that is mixed with the learned table"
-    )
-    wef_options: Mapping[str, Any] | None = option(None, "its options")
-    fidelity: Fidelity = option(
-        "corrected",
-        "handed on to the encoding; authors also adds the learned table twice, as the scripts do: "
-        "lambda WEF + (2 - lambda) E",
-    )
-    lambda_raw: float = option(0.5, "the gate at the start is sigmoid(lambda_raw)")
-    table: Literal["pretrained", "fresh"] = option(
-        "pretrained", "pretrained: refuse to work until a table is loaded; fresh: start at random"
-    )
-    prefix_tokens: int = option(
-        1, "rows of the learned table for class and register tokens, kept as they are", at_least=0
-    )
-    resampling: Resampling = option("bicubic_antialias", RESAMPLING_MEANING)
+from training.encodings.weierstrass_options import (
+    HybridOptions,
+    WeierstrassFourierOptions,
+    WeierstrassOptions,
+)
+from training.errors import MissingTableError
 
 
 class HybridEncoding(AbstractEncoding):
     r""":math:`\lambda\,E_{WEF} + (1-\lambda)E_{learned}` on patches, with a learned gate.
 
-    Class and register tokens keep their learned rows. The position is added once; a model must
-    not add the pre-trained table itself.
+    Class and register tokens keep their learned rows. The encoding adds the pre-trained table, so
+    a model must not add it again.
     """
 
     name = "weierstrass_hybrid"
@@ -57,7 +37,7 @@ class HybridEncoding(AbstractEncoding):
     def __init__(self, size: EncodingSize, options: HybridOptions) -> None:
         super().__init__(size)
         self.options = options
-        self.wef = _inner(size, options)
+        self.wef = _mixed_encoding(size, options.mixed_options())
         self.learned = PatchTable(size.dim, size.grid, options.prefix_tokens, std=0.02)
         self.lambda_raw = nn.Parameter(torch.tensor(options.lambda_raw))
         self._has_table = options.table == "fresh"
@@ -103,16 +83,9 @@ class HybridEncoding(AbstractEncoding):
         return super().prefix(n) if tokens is None else prefix_rows(tokens, n)
 
 
-def _inner(
-    size: EncodingSize, options: HybridOptions
+def _mixed_encoding(
+    size: EncodingSize, options: WeierstrassOptions | WeierstrassFourierOptions
 ) -> WeierstrassEncoding | WeierstrassFourierEncoding:
-    given = dict(options.wef_options or {})
-    for name, reason in (
-        ("class_token", "the class token keeps its learned row"),
-        ("fidelity", "it is an option of the hybrid"),
-    ):
-        if name in given:
-            raise EncodingOptionError(f"wef_options cannot hold {name!r}: {reason}")
-    given |= {"class_token": False, "fidelity": options.fidelity}
-    kind = WeierstrassEncoding if options.wef == "weierstrass" else WeierstrassFourierEncoding
-    return kind(size, parse_options(kind.options_class, options.wef, given))
+    if isinstance(options, WeierstrassOptions):
+        return WeierstrassEncoding(size, options)
+    return WeierstrassFourierEncoding(size, options)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from training.config import Experiment, build_model, change_config, load_config
+from training.config import Experiment, change_config, load_config
 from training.data import Splits, open_data
 from training.encodings.learned import Resampling, resampling_of, set_resampling
 from training.engine.evaluation import Scores, evaluate
@@ -19,6 +19,7 @@ from training.engine.run import build_accelerator
 from training.engine.run_folder import RunFolder, append_line
 from training.errors import RunError
 from training.models import HybridVisionTransformer, VisionTransformer
+from training.models.building import build_model
 from training.models.checkpoint_files import CheckpointError, read_weights
 from training.parsing import ImageSize, grid_of_size
 
@@ -40,9 +41,9 @@ class FinishedRun:
         if image_size is None:
             return self.splits
         normalise = self.splits.normalise
-        seen = {"image_size": image_size, "mean": normalise.mean, "std": normalise.std}
-        data = self.experiment.data.model_copy(update=seen)
-        return open_data(data, self.experiment.seed)
+        statistics = {"mean": normalise.mean, "std": normalise.std}
+        data = self.experiment.data.model_copy(update=statistics)
+        return open_data(data, self.experiment.seed, image_size=image_size)
 
 
 def config_of_run(path: Path) -> Experiment:

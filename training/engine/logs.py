@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from torch import nn
 
-from training.encodings.lattice import key_prefixes, lattice_owners
+from training.encodings.lattice import key_prefixes, modules_with_lattice
 from training.engine.run_folder import RunFolder, append_line
 
 Row = Mapping[str, Any]
@@ -164,7 +164,7 @@ def encoding_state(model: nn.Module) -> dict[str, float]:
     }
     if not state:  # no scalar is learned
         return {}
-    owners = lattice_owners(encoding)
+    owners = modules_with_lattice(encoding)
     for name, prefix in key_prefixes(owners).items():
         lattice = owners[name].lattice()
         state[f"{prefix}omega1"] = lattice.omega1.real

@@ -19,11 +19,9 @@ import torch
 from accelerate import Accelerator, DistributedType
 from rich.console import Console
 
-from training.augmentation import Augmentation, Normalisation
+from training.augmentation import Augmenter, Normalisation
 from training.config import (
     Experiment,
-    build_model,
-    check_files,
     config_hash,
     differences,
     dump_toml,
@@ -37,6 +35,7 @@ from training.engine.run_report import draw_curves, write_report
 from training.engine.trainer import Trainer
 from training.errors import RunError
 from training.models import LoadReport
+from training.models.building import build_model, check_before_run
 from wefpe_core.reporting import git_commit, package_versions, peak_memory_mb, processor_name
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -50,7 +49,7 @@ def run(
 
     A finished run is not repeated: its result is returned.
     """
-    check_files(experiment)
+    check_before_run(experiment)
     accelerator = build_accelerator(experiment)
     splits = open_data(experiment.data, experiment.seed)
     is_main = accelerator.is_main_process
@@ -224,13 +223,13 @@ def _build_trainer(
         processes=accelerator.num_processes,
     )
     classes = len(phase.train.class_names)
-    augmentation = Augmentation(
+    augmenter = Augmenter(
         experiment.augmentation,
         normalise,
         classes=classes,
         warmup_epochs=experiment.schedule.warmup_epochs,
     )
-    feed = TrainingFeed(phase.train, plan, augmentation, accelerator.device)
+    feed = TrainingFeed(phase.train, plan, augmenter, accelerator.device)
 
     def record_loaded(report: LoadReport) -> None:
         console.out(str(report), highlight=False)

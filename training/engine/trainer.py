@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
-from training.encodings.lattice import lattice_owners, learns_lattice
+from training.encodings.lattice import learns_lattice, modules_with_lattice
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate
@@ -236,7 +236,7 @@ class Trainer:
 
     def evaluate(self, source: ImageSource) -> Scores:
         """The scores of `evaluated_model` on some images."""
-        normalise, size = self.feed.augmentation.normalise, self.experiment.training.batch_size
+        normalise, size = self.feed.augmenter.normalise, self.experiment.training.batch_size
         return evaluate(self.evaluated_model, source, normalise, size, self.accelerator)
 
     # --- Logs ------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def compile_model(model: nn.Module) -> None:
     encoding: Any = model.encoding
     gaps = [
         owner
-        for owner in lattice_owners(encoding).values()
+        for owner in modules_with_lattice(encoding).values()
         if learns_lattice(owner) and hasattr(owner, "values")
     ]
     for owner in gaps:

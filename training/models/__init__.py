@@ -1,7 +1,7 @@
-"""Vision transformers whose position encoding is an object, their weights, and adapters.
+"""Vision transformers with a position encoding of choice, and their weights.
 
-Importing this imports torch; timm, transformers, safetensors and huggingface_hub are imported
-only by what needs them.
+Importing this imports torch; safetensors and huggingface_hub are imported only by what needs
+them, and timm and transformers not at all.
 """
 
 from training.models.attach import attach as attach
@@ -9,11 +9,11 @@ from training.models.attach import detach as detach
 from training.models.checkpoint_files import CheckpointError as CheckpointError
 from training.models.checkpoint_files import CheckpointNotFoundError as CheckpointNotFoundError
 from training.models.checkpoint_files import hub_checkpoint as hub_checkpoint
-from training.models.checkpoints import LoadReport as LoadReport
-from training.models.checkpoints import load_checkpoint as load_checkpoint
-from training.models.checkpoints import timm_state_dict as timm_state_dict
 from training.models.dhvt import HybridVisionTransformer as HybridVisionTransformer
 from training.models.dhvt import build_dhvt as build_dhvt
+from training.models.pretrained import LoadReport as LoadReport
+from training.models.pretrained import load_checkpoint as load_checkpoint
+from training.models.pretrained import timm_state_dict as timm_state_dict
 from training.models.vit import VIT_SIZES as VIT_SIZES
 from training.models.vit import VisionTransformer as VisionTransformer
 from training.models.vit import build_vit as build_vit

@@ -1,18 +1,24 @@
-"""The model a config describes."""
+"""The model and the position encoding a config describes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from training.config.encoding_rules import build_position_encoding
-from training.config.errors import ConfigError, Problem
+from training.config.encoding_rules import (
+    STRENGTHS,
+    encoding_options,
+    encoding_problem,
+    encoding_size,
+)
+from training.config.errors import ConfigError
+from training.config.model_sizes import DHVT, model_shape
+from training.config.rules import check_files
 from training.config.schema import Experiment
-from training.config.shapes import DHVT, model_shape
+from training.encodings import AbstractEncoding, build_encoding
 from training.models import (
     HybridVisionTransformer,
     LoadReport,
@@ -21,10 +27,21 @@ from training.models import (
     build_vit,
     load_checkpoint,
 )
-from training.models.checkpoint_files import HUB_PREFIX
 from training.models.layers import initialise
 from training.randomness import derived_seed
-from wefpe_core.errors import did_you_mean
+from wefpe_core import WefpeError
+
+
+def check_before_run(config: Experiment) -> None:
+    """Raise `ConfigError` if a file is missing or the encoding cannot be built.
+
+    The rules of a config find every mistake in the options of the encodings of this project
+    without building anything. An encoding that was registered by others may also refuse its
+    options when it is built.
+    """
+    check_files(config)
+    with torch.random.fork_rng(devices=[]):
+        _build(config, encoding_options(config))
 
 
 def build_model(
@@ -43,7 +60,7 @@ def build_model(
     ----------
     config : Experiment
     num_classes, in_channels : int
-        Of the data; the head is always new.
+        Classes and channels of the data; the head is always new.
     pretrained : bool
         False leaves ``model.checkpoint`` unread: for a run whose own weights are loaded next.
     on_load : callable, optional
@@ -64,7 +81,7 @@ def _built(
     config: Experiment, num_classes: int, in_channels: int
 ) -> VisionTransformer | HybridVisionTransformer:
     settings, shape = config.model, model_shape(config)
-    # Apart from each other, so that models with different encodings start from the same weights.
+    # Two seeds, so that models with different encodings start from the same weights.
     torch.manual_seed(derived_seed(config.seed, "weights", "encoding"))
     encoding = build_position_encoding(config)
     torch.manual_seed(derived_seed(config.seed, "weights", "model"))
@@ -113,31 +130,40 @@ def _head(config: Experiment, dim: int, num_classes: int) -> nn.Sequential:
     return head
 
 
-def check_files(config: Experiment) -> None:
-    """Raise `ConfigError` if a file or folder the config names is not there.
+def build_position_encoding(config: Experiment) -> AbstractEncoding:
+    """The encoding of a config for its model and image size, in the strength it asks for.
 
-    For the start of a run, before any work; what the files hold is judged by who reads them.
+    With ``scale_match`` the root mean square of the additive table, over the patches and channels
+    of the grid of training, starts at that number: it is what an entry adds beside tokens of
+    deviation 1.
     """
-    problems = []
-    weights, images = config.model.checkpoint, config.data.path
-    if weights.startswith(HUB_PREFIX):
-        if find_spec("huggingface_hub") is None:
-            message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
-            problems.append(Problem("model.checkpoint", message, weights))
-    elif weights and not Path(weights).expanduser().is_file():
-        problems.append(Problem("model.checkpoint", _missing(weights, "file"), weights))
-    if images and not config.data.download and not Path(images).expanduser().exists():
-        problems.append(Problem("data.path", _missing(images, "folder"), images))
-    if problems:
-        raise ConfigError(problems)
+    place, options = config.position_encoding, encoding_options(config)
+    if place.scale_match is None:
+        return _build(config, options)
+    # A learned table is scaled as it is, with its rows for prefix tokens: the distribution it is
+    # drawn from is cut at 2 whatever its deviation, so another deviation is another table.
+    is_learned = place.name == "learned"
+    name = STRENGTHS[place.name]
+    random_state = torch.get_rng_state()
+    unit = _build(config, options if is_learned else {**options, name: 1.0})
+    with torch.no_grad():
+        table = unit.additive(unit.size.grid)
+        assert table is not None
+        if table.is_meta:  # a model without numbers has no deviation
+            return unit
+        factor = place.scale_match / float(table.double().square().mean().sqrt())
+    if is_learned:
+        with torch.no_grad():
+            for parameter in unit.parameters():
+                parameter.mul_(factor)
+        return unit
+    torch.set_rng_state(random_state)
+    return _build(config, {**options, name: factor})
 
 
-def _missing(name: str, kind: str) -> str:
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return f"is a directory, not a {kind} of weights"
-    around = path.parent
-    hint = ""
-    if around.is_dir():
-        hint = did_you_mean(path.name, (each.name for each in around.iterdir()), count=3)
-    return f"there is no such {kind}; looked for {path.absolute()}{hint}"
+def _build(config: Experiment, options: dict[str, Any]) -> AbstractEncoding:
+    size = encoding_size(config)
+    try:
+        return build_encoding(config.position_encoding.name, **size._asdict(), **options)
+    except WefpeError as error:
+        raise ConfigError([encoding_problem(config, error)]) from error

@@ -1,4 +1,4 @@
-"""Reading weights from a file or the hub as named tensors; nothing here knows a model.
+"""Reading weights from a file or the hub as named tensors, whatever model they are for.
 
 No file can run code: .safetensors and .npz hold numbers only, and pickles are read with
 ``weights_only=True``.
@@ -13,14 +13,31 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from training.config.schema import HUB_PREFIX as HUB_PREFIX
 from wefpe_core import WefpeError
 from wefpe_core.errors import import_optional
 
-# Names and layouts of Google's .npz vision transformers, translated to timm's.
+_PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
+# Keys under which training scripts store the weights in a pickle, in the order of preference.
+_WRAPPERS = ("model", "state_dict", "model_state_dict")
+# What DistributedDataParallel and torch.compile put before every name.
+_NAME_PREFIXES = ("module.", "_orig_mod.")
+
+
+class CheckpointError(WefpeError, ValueError):
+    """A file of weights cannot be read, or does not fit the model."""
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """There is no such file of weights."""
+
+
+# --- Google's .npz vision transformers -------------------------------------------------------
 #
 # Two generations are published: the first (``MultiHeadDotProductAttention_1``, ``LayerNorm_2``,
 # ``MlpBlock_3``) and big_vision's (``..._0``, ``LayerNorm_1``, ``MlpBlock_0``), the latter also
-# with all layers stacked in one array. Both store kernels input first, and attention by head.
+# with all layers stacked in one array. Both store kernels with the input first and attention by
+# head. Their names and layouts are translated to timm's.
 
 _ROOTS = ("opt/target/", "params/img/", "params/", "")
 _STACKED = "Transformer/encoderblock/"
@@ -45,7 +62,7 @@ _WHOLE = {
 
 
 def looks_like_google(names: Mapping[str, object]) -> bool:
-    """Whether the arrays of an .npz are a vision transformer of Google's."""
+    """Whether the arrays of an .npz are one of Google's vision transformers."""
     return any(f"{root}embedding/kernel" in names for root in _ROOTS)
 
 
@@ -89,7 +106,7 @@ def timm_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _one_array_a_layer(arrays: Mapping[str, Tensor], root: str) -> list[tuple[str, Tensor]]:
-    """Names without the root, and arrays that hold all layers cut into one for each."""
+    """Names without the root; arrays that hold all layers are cut into one for each layer."""
     pairs: list[tuple[str, Tensor]] = []
     for name, array in arrays.items():
         name = name.removeprefix(root)
@@ -115,26 +132,13 @@ def _turned(array: Tensor, kind: str) -> Tensor:
     return array.permute(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-HUB_PREFIX = "hf-hub:"
-_PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
-# Where training scripts put the weights inside a pickle, in the order of preference.
-_WRAPPERS = ("model", "state_dict", "model_state_dict")
-# What DistributedDataParallel and torch.compile put before every name.
-_NAME_PREFIXES = ("module.", "_orig_mod.")
-
-
-class CheckpointError(WefpeError, ValueError):
-    """A file of weights cannot be read, or does not fit the model."""
-
-
-class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
-    """There is no such file of weights."""
+# --- Files -----------------------------------------------------------------------------------
 
 
 def read_weights(source: str | Path) -> tuple[dict[str, Tensor], Path]:
-    """Tensors of a .safetensors, .pth or .npz file by name, and the file.
+    """The tensors of a .safetensors, .pth or .npz file by name, and the path of the file.
 
-    `source` is a path or, to download, ``hf-hub:owner/name`` (its ``model.safetensors``).
+    `source` is a path, or ``hf-hub:owner/name`` to download ``model.safetensors`` from there.
     """
     if isinstance(source, str) and source.startswith(HUB_PREFIX):
         source = hub_checkpoint(source.removeprefix(HUB_PREFIX))
@@ -158,7 +162,7 @@ def read_weights(source: str | Path) -> tuple[dict[str, Tensor], Path]:
 def hub_checkpoint(
     repository: str, filename: str = "model.safetensors", *, revision: str | None = None
 ) -> Path:
-    """Path of a file of the Hugging Face hub, downloaded or from its cache.
+    """Path of a file of the Hugging Face hub, which is downloaded unless it is in the cache.
 
     `repository` may name the revision after an @, as timm writes it.
     """
@@ -215,7 +219,7 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
 
     tensors: dict[str, Tensor] = {}
     try:
-        # Opened here: NumPy leaves a damaged file open.
+        # Opened here, because NumPy leaves a damaged file open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 array = archive[name]
@@ -227,6 +231,6 @@ def _read_npz(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is not a readable .npz of numbers: {error}") from error
     if not looks_like_google(tensors):
         raise CheckpointError(
-            f"{path} is not a vision transformer of Google's: it has no embedding/kernel"
+            f"{path} is not one of Google's vision transformers: it has no embedding/kernel"
         )
     return timm_names(tensors)

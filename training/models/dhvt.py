@@ -1,10 +1,10 @@
-"""DHVT, the hybrid of convolutions and attention the paper compares with, and its position slot.
+"""DHVT, the hybrid of convolutions and attention the paper compares with.
 
 Lu et al., "Bridging the Gap Between Vision Transformers and Convolutional Neural Networks on
 Small Datasets", NeurIPS 2022. As published it has no position encoding: ``encoding="none"``.
-Parameter names are those of the published model. Two deviations: BatchNorm where the original
-has SyncBatchNorm, which needs CUDA (`torch.nn.SyncBatchNorm.convert_sync_batchnorm` restores it),
-and rectangular grids.
+Parameter names are those of the published model. There are two deviations: BatchNorm instead of
+SyncBatchNorm, which needs CUDA (`torch.nn.SyncBatchNorm.convert_sync_batchnorm` restores it), and
+rectangular grids.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from training.config.model_sizes import DHVT_SHAPE
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
-from training.models.layers import NORM_EPS, DropPath, attend, grid_of, initialise
-from training.models.position_hooks import add_position, checked_encoding, shared_tables
+from training.models.layers import (
+    NORM_EPS,
+    DropPath,
+    add_position,
+    attend,
+    checked_encoding,
+    grid_of,
+    initialise,
+)
 from training.models.vit import check_shape, encoding_by_name
+from training.parsing import ImageSize
 from wefpe_core import InputError
 
-# Channels after each convolution of stride 2, as divisors of the model's.
+# For each patch size, the convolutions of stride 2: each has dim / divisor output channels.
 _STEMS = {2: (1,), 4: (2, 1), 16: (8, 4, 2, 1)}
 
 
@@ -40,7 +49,7 @@ class ChannelAffine(nn.Module):
 
 
 class OverlappingPatchEmbed(nn.Module):
-    """Patches by convolutions of stride 2 that overlap (SOPE)."""
+    """Patches made by overlapping convolutions of stride 2 (SOPE)."""
 
     def __init__(self, patch_size: int, in_channels: int, dim: int) -> None:
         super().__init__()
@@ -68,10 +77,10 @@ class OverlappingPatchEmbed(nn.Module):
 
 
 class HeadInteractedAttention(nn.Module):
-    """Self-attention among the tokens and one more token for each head (HI-MHSA).
+    """Self-attention among the tokens and one additional token for each head (HI-MHSA).
 
-    Head tokens stand before the class token, so they count as prefix tokens; their order has no
-    effect on attention. Their outputs are averaged into the class token.
+    Head tokens come before the class token, so they count as prefix tokens; their order has no
+    effect on attention. The mean of their outputs is added to the class token.
     """
 
     def __init__(
@@ -80,7 +89,7 @@ class HeadInteractedAttention(nn.Module):
         super().__init__()
         self.num_heads, self.layer = num_heads, layer
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate; the fused path drops
+        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate for the fused attention
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
         self.ht_proj = nn.Linear(dim // num_heads, dim)
@@ -120,7 +129,7 @@ class HeadInteractedAttention(nn.Module):
 
 
 class ConvolutionalFeedForward(nn.Module):
-    """Feed-forward by convolutions; what they find scales the class token (DAFF)."""
+    """Feed-forward by convolutions, whose mean output scales the class token (DAFF)."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -145,7 +154,7 @@ class ConvolutionalFeedForward(nn.Module):
 
 
 class HybridBlock(nn.Module):
-    """Head-interacted attention and convolutional feed-forward, pre-norm with residual paths."""
+    """Head-interacted attention and convolutional feed-forward, each after a LayerNorm."""
 
     def __init__(
         self,
@@ -179,9 +188,9 @@ class HybridBlock(nn.Module):
 
 
 class HybridVisionTransformer(nn.Module):
-    """DHVT: patch size 2, 4 or 16, rectangular images, position by an encoding object.
+    """DHVT with patches of 2, 4 or 16 pixels, for rectangular images, with an encoding object.
 
-    The parameters are those of `training.models.vit.VisionTransformer`; there is always one class
+    The parameters are those of `training.models.vit.VisionTransformer`. There is always one class
     token, which the head sees. The attention maps have the head tokens first, then the class
     token, then the patches.
     """
@@ -232,7 +241,7 @@ class HybridVisionTransformer(nn.Module):
         maps: list[Tensor] | None = [] if return_attention else None
         patches, grid = self.patch_embed(images)
         tokens = self.pos_drop(add_position(patches, self.cls_token[0], self.encoding, grid))
-        with shared_tables(self.encoding):
+        with self.encoding.shared_pass():
             for block in self.blocks:
                 tokens = block(tokens, self.encoding, grid, maps)
         logits = self.head(self.norm(tokens[:, 0]))
@@ -245,16 +254,16 @@ def build_dhvt(
     encoding_options: Mapping[str, Any] | None = None,
     patch_size: int = 4,
     num_heads: int = 4,
-    image_size: int | tuple[int, int] | None = None,
+    image_size: ImageSize | None = None,
     **options: Any,
 ) -> HybridVisionTransformer:
-    """DHVT-Ti: 192 channels, 12 layers; 4 heads for CIFAR, 3 for ImageNet.
+    """DHVT-Ti with 192 channels and 12 layers; it has 4 heads for CIFAR, 3 for ImageNet.
 
-    `encoding`, `encoding_options` and `image_size` as in `training.models.vit.build_vit`; by
-    default the encoding is built for images of 32 pixels, for patches of 16 for 224.
+    `encoding`, `encoding_options` and `image_size` are those of `training.models.vit.build_vit`.
+    By default the encoding is built for images of 32 pixels, with patches of 16 for 224 pixels.
     """
-    numbers: dict[str, Any] = {"dim": 192, "depth": 12, "num_heads": num_heads}
-    numbers |= {"patch_size": patch_size, **options}
+    numbers: dict[str, Any] = DHVT_SHAPE._asdict()
+    numbers |= {"num_heads": num_heads, "patch_size": patch_size, **options}
     if isinstance(encoding, str):
         default_image = 224 if patch_size == 16 else 32
         encoding = encoding_by_name(

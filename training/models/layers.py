@@ -1,4 +1,13 @@
-"""The parts of a pre-norm vision transformer; parameter names are timm's."""
+"""The parts of a vision transformer, and how its tokens receive a position encoding.
+
+Position may enter a transformer in three places, and an encoding may use any of them: a table
+added to the tokens, a rotation of queries and keys, a bias on the attention logits. Prefix tokens
+(class and register tokens, head tokens of DHVT) have no place in the image: they are neither
+rotated nor biased, and get what the method `prefix` of the encoding says or nothing. They always
+come before the patches.
+
+Parameter names are timm's.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +17,13 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
-from training.models.position_hooks import bias_of_tokens, rotate_patches
-from wefpe_core import InputError
+from wefpe_core import InputError, InputTypeError
 
 NORM_EPS = 1e-6  # of every LayerNorm in timm's, DeiT's and Google's vision transformers
 
 
 def grid_of(images: Tensor, patch_size: int) -> Grid:
-    """Grid of patches of a batch (batch, channels, height, width), which must fit exactly."""
+    """The grid of patches of images (batch, channels, height, width), which must fit exactly."""
     if images.ndim != 4:
         raise InputError(
             f"images must be (batch, channels, height, width), got {tuple(images.shape)}"
@@ -29,8 +37,72 @@ def grid_of(images: Tensor, patch_size: int) -> Grid:
     return height // patch_size, width // patch_size
 
 
+def checked_encoding(
+    encoding: AbstractEncoding, dim: int, depth: int, num_heads: int
+) -> AbstractEncoding:
+    """`encoding`, after checking that it is one and was built for this model."""
+    if not isinstance(encoding, AbstractEncoding):
+        raise InputTypeError(
+            f"the encoding must be made by training.encodings.build_encoding or derive from its "
+            f"AbstractEncoding, got {type(encoding).__name__}"
+        )
+    for name, mine in (("dim", dim), ("depth", depth), ("num_heads", num_heads)):
+        theirs = getattr(encoding.size, name)
+        if theirs != mine:
+            raise InputError(f"the encoding was built for {name}={theirs}, the model has {mine}")
+    return encoding
+
+
+def add_position(
+    patches: Tensor, prefix: Tensor | None, encoding: AbstractEncoding, grid: Grid
+) -> Tensor:
+    """Tokens of the first layer: prefix tokens (n, dim), then patches (batch, H*W, dim).
+
+    This is the only place where a model of this package adds a position table.
+    """
+    encoding.check_ready()
+    table = encoding.additive(grid)
+    if table is not None:
+        patches = patches + table
+    if prefix is None:
+        return patches
+    offset = encoding.prefix(len(prefix))
+    if offset is not None:
+        prefix = prefix + offset
+    return torch.cat([prefix.expand(len(patches), -1, -1), patches], dim=1)
+
+
+def rotate_patches(
+    q: Tensor, k: Tensor, encoding: AbstractEncoding, grid: Grid, layer: int
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys (batch, heads, tokens, head_dim) with those of the patches rotated."""
+    n_prefix = q.shape[-2] - grid[0] * grid[1]
+    q_patches, k_patches = q[..., n_prefix:, :], k[..., n_prefix:, :]
+    q_rotated, k_rotated = encoding.rotate(q_patches, k_patches, grid, layer)
+    if q_rotated is q_patches and k_rotated is k_patches:  # not a rotary encoding: copy nothing
+        return q, k
+    if not n_prefix:
+        return q_rotated.to(q.dtype), k_rotated.to(k.dtype)
+    return (
+        torch.cat([q[..., :n_prefix, :], q_rotated.to(q.dtype)], dim=-2),
+        torch.cat([k[..., :n_prefix, :], k_rotated.to(k.dtype)], dim=-2),
+    )
+
+
+def bias_of_tokens(q: Tensor, encoding: AbstractEncoding, grid: Grid, layer: int) -> Tensor | None:
+    """Attention bias for all tokens, (heads, tokens, tokens) in the dtype of `q`, or None.
+
+    Zero in the rows and columns of prefix tokens.
+    """
+    bias = encoding.bias(grid, layer)
+    if bias is None:
+        return None
+    n_prefix = q.shape[-2] - grid[0] * grid[1]
+    return F.pad(bias, (n_prefix, 0, n_prefix, 0)).to(q.dtype)
+
+
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k^T / sqrt(head_dim) + bias), written out; in float32 at least."""
+    """softmax(q k^T / sqrt(head_dim) + bias), computed in float32 at least."""
     with torch.autocast(q.device.type, enabled=False):
         dtype = torch.promote_types(q.dtype, torch.float32)
         logits = q.to(dtype) @ k.to(dtype).transpose(-2, -1) * q.shape[-1] ** -0.5
@@ -56,7 +128,7 @@ class DropPath(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """Non-overlapping patches, projected; row-major tokens (batch, H*W, dim)."""
+    """Project non-overlapping patches to tokens (batch, H*W, dim), row by row."""
 
     def __init__(
         self, patch_size: int, in_channels: int, dim: int, *, patch_norm: bool = False
@@ -82,18 +154,18 @@ def attend(
     maps: list[Tensor] | None = None,
     n_outputs: int | None = None,
 ) -> Tensor:
-    """Fused attention with the position hooks of a layer: (batch, tokens, 3 dim) to (.., dim).
+    """Fused attention with rotation and bias of a layer: (batch, tokens, 3 dim) to (.., dim).
 
-    The attention weights are appended to `maps` if there is such a list. With `n_outputs` only
-    the first tokens look around, and only they are returned.
+    The attention weights are appended to `maps` if a list is given. With `n_outputs` only the
+    first tokens attend to the others, and only they are returned.
     """
-    # Split by channels: the gradients of the three are joined by one copy, not two.
+    # Chunks of channels, because the gradients of the three are then joined by one copy, not two.
     q, k, v = (each.unflatten(-1, (num_heads, -1)).transpose(1, 2) for each in qkv.chunk(3, -1))
     q, k = rotate_patches(q, k, encoding, grid, layer)
     bias = bias_of_tokens(q, encoding, grid, layer)
     if n_outputs is not None:
         q, bias = q[:, :, :n_outputs], None if bias is None else bias[:, :n_outputs]
-    if maps is not None:  # beside the fused path, whose result stays the same to the bit
+    if maps is not None:  # computed beside the fused path, whose result does not change
         maps.append(attention_weights(q, k, bias))
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
     return mixed.transpose(1, 2).flatten(2)
@@ -114,7 +186,7 @@ class Attention(nn.Module):
         super().__init__()
         self.num_heads, self.layer = num_heads, layer
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate; the fused path drops
+        self.attn_drop = nn.Dropout(attention_dropout)  # holds the rate for the fused attention
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
 
@@ -153,9 +225,9 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind a LayerNorm and beside a residual path.
+    """Attention and MLP, each after a LayerNorm and beside a residual path.
 
-    With `n_outputs` only the first tokens are computed, from all of them.
+    With `n_outputs` only the first tokens are computed, by attention to all of them.
     """
 
     def __init__(
@@ -194,11 +266,12 @@ class Block(nn.Module):
 
 
 def initialise(module: nn.Module, *, scheme: str = "trunc_normal") -> None:
-    """Weights of one module by a named scheme; to be used with `nn.Module.apply`.
+    """Draw the weights of one module by a named scheme; an argument of `nn.Module.apply`.
 
-    trunc_normal: linear weights of std 0.02, as in timm, DeiT and the paper's scripts;
-    convolutions stay as torch made them. xavier: linear weights and convolutions Xavier uniform,
-    which narrow models (64 channels) need to learn at all. Biases are zero in both.
+    trunc_normal: linear weights have standard deviation 0.02, as in timm, DeiT and the paper's
+    scripts; convolutions stay as torch made them. xavier: linear weights and convolutions are
+    Xavier uniform, without which narrow models (64 channels) do not learn. Biases are zero in
+    both.
     """
     if isinstance(module, nn.Linear):
         if scheme == "xavier":

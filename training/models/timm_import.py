@@ -1,4 +1,4 @@
-"""timm beside a torch without CUDA."""
+"""timm as a yardstick for benchmarks and tests, also beside a torch without CUDA."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import nn
 
 from training.models.vit import VIT_SIZES
 
-_declarations: list[Any] = []  # they live as long as their library object
+_declarations: list[Any] = []  # operators live as long as the library object that defines them
 
 
 def import_timm() -> Any:
     """The module timm.
 
-    It imports torchvision, whose wheel does not load beside every torch: its compiled part is
-    missing then, and with it two operators timm never calls. Declaring them is enough.
+    timm imports torchvision, whose compiled part does not load beside every torch. Then two
+    operators are missing that timm never calls, and declaring them is enough.
     """
     try:
         import torchvision  # type: ignore[import-not-found, unused-ignore] # noqa: F401
@@ -32,7 +32,7 @@ def import_timm() -> Any:
 
 
 def timm_vit(size: str, num_classes: int) -> nn.Module:
-    """timm's vision transformer in the shape of a size of `VIT_SIZES`."""
+    """timm's vision transformer in a size of `VIT_SIZES`."""
     shape = VIT_SIZES[size]
     model: nn.Module = import_timm().models.vision_transformer.VisionTransformer(
         img_size=shape["image_size"],

@@ -1,38 +1,34 @@
-"""One plain vision transformer whose position comes from an encoding object.
+"""A plain vision transformer whose position encoding is an object of its own.
 
-Parameter names are timm's, so published weights load (`training.models.checkpoints`); the
-parameters of the encoding stand beside them under ``encoding.``.
+Parameter names are timm's, so that published weights load (`training.models.pretrained`). The
+parameters of the encoding are beside them under ``encoding.``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from training.config.model_sizes import VIT_SIZES as VIT_SIZES
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.registry import token_options
-from training.models.layers import NORM_EPS, Block, PatchEmbed, initialise
-from training.models.position_hooks import add_position, checked_encoding, shared_tables
+from training.models.layers import (
+    NORM_EPS,
+    Block,
+    PatchEmbed,
+    add_position,
+    checked_encoding,
+    initialise,
+)
+from training.parsing import ImageSize, grid_of_size
 from wefpe_core import InputError
 
 Pooling = Literal["token", "mean"]
 WeightInit = Literal["trunc_normal", "xavier"]
-
-# dim, depth, heads, patch size, image size
-VIT_SIZES: Mapping[str, Mapping[str, int]] = {
-    name: dict(zip(("dim", "depth", "num_heads", "patch_size", "image_size"), numbers, strict=True))
-    for name, numbers in {
-        "micro": (64, 4, 4, 4, 32),  # trains on a CPU
-        "tiny": (192, 12, 3, 16, 224),
-        "small": (384, 12, 6, 16, 224),
-        "base": (768, 12, 12, 16, 224),
-        "large": (1024, 24, 16, 16, 224),
-    }.items()
-}
 
 
 class VisionTransformer(nn.Module):
@@ -45,19 +41,19 @@ class VisionTransformer(nn.Module):
     dim, depth, num_heads, patch_size : int
         Shape of the model; `VIT_SIZES` has the published ones.
     num_classes : int
-        Width of the head; 0 leaves the pooled features.
+        Width of the head; with 0 there is no head, and the model returns the pooled features.
     class_token, register_tokens : bool, int
         Prefix tokens, class token first.
     pooling : {"token", "mean"}
         What the head sees: the class token, or the mean of the patch tokens. As in timm the last
-        LayerNorm is called ``norm`` for the first and ``fc_norm`` for the second; in both it acts
-        on what was pooled, which for a token is the same as before pooling.
+        LayerNorm is called ``norm`` with the first and ``fc_norm`` with the second. Both act after
+        pooling, which for a token makes no difference.
     patch_norm : bool
         LayerNorm after the patch projection, as in the paper's scripts.
     dropout, attention_dropout, drop_path : float
         `drop_path` grows linearly from 0 to the value given over the layers.
     weight_init : {"trunc_normal", "xavier"}
-        See `training.models.layers.initialise`; the encoding keeps its own.
+        The scheme of `training.models.layers.initialise`. The encoding keeps its own weights.
     """
 
     def __init__(
@@ -84,11 +80,11 @@ class VisionTransformer(nn.Module):
         check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
         if num_classes < 0 or register_tokens < 0:
             raise InputError("num_classes and register_tokens must not be negative")
-        if pooling not in ("token", "mean"):
+        if pooling not in get_args(Pooling):
             raise InputError(f"pooling must be 'token' or 'mean', got {pooling!r}")
         if pooling == "token" and not class_token:
             raise InputError("pooling='token' needs class_token=True")
-        if weight_init not in ("trunc_normal", "xavier"):
+        if weight_init not in get_args(WeightInit):
             raise InputError(f"weight_init must be 'trunc_normal' or 'xavier', got {weight_init!r}")
         self.dim, self.depth, self.num_heads = dim, depth, num_heads
         self.pooling = pooling
@@ -140,28 +136,29 @@ class VisionTransformer(nn.Module):
     ) -> Tensor:
         """Tokens after the last block, before the last LayerNorm: (batch, prefix + H*W, dim).
 
-        With `n_outputs` only the first of them, and the last block computes no others.
+        With `n_outputs` only the first tokens are returned, and the last block computes no
+        others.
         """
         tokens, grid = self.embed(images)
-        with shared_tables(self.encoding):
+        with self.encoding.shared_pass():
             for block in self.blocks[:-1]:
                 tokens = block(tokens, self.encoding, grid, maps)
             return self.blocks[-1](tokens, self.encoding, grid, maps, n_outputs)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """All tokens as timm's method of this name gives them: normalised if pooling a token."""
+        """All tokens, as from timm's method of this name: normalised if a token is pooled."""
         return self.norm(self.forward_tokens(images))
 
     def forward(self, images: Tensor, *, return_attention: bool = False) -> Any:
         """Logits (batch, num_classes), or with `return_attention` the pair (logits, maps).
 
-        `maps` has for each layer the attention (batch, heads, tokens, tokens) before dropout,
-        rows summing to 1, prefix tokens first. Asking for them leaves the logits as they are: to
-        the bit in eval mode, to rounding in training, where otherwise work is spared.
+        `maps` has the attention (batch, heads, tokens, tokens) of each layer before dropout, with
+        prefix tokens first and rows that sum to 1. Asking for maps does not change the logits: in
+        eval mode not by a bit, in training by rounding, because the shortcut below is not taken.
         """
         maps: list[Tensor] | None = [] if return_attention else None
-        # The head sees the class token alone, and in training nobody else looks: the last block
-        # is spared the work on the patches, a sixteenth of the whole step for a depth of 12.
+        # In training only the class token of the last block is used, by the head. Leaving out
+        # the patches there saves a sixteenth of the whole step for a depth of 12.
         is_token_enough = self.training and self.pooling == "token" and maps is None
         tokens = self.forward_tokens(images, maps, n_outputs=1 if is_token_enough else None)
         if self.pooling == "token":
@@ -173,7 +170,7 @@ class VisionTransformer(nn.Module):
 
 
 def check_shape(*, dim: int, depth: int, num_heads: int, patch_size: int) -> None:
-    """Raise `InputError` unless these can be the numbers of a transformer."""
+    """Raise `InputError` if no transformer can have these numbers."""
     for name, value in (
         ("dim", dim),
         ("depth", depth),
@@ -191,7 +188,7 @@ def build_vit(
     *,
     encoding: AbstractEncoding | str,
     encoding_options: Mapping[str, Any] | None = None,
-    image_size: int | tuple[int, int] | None = None,
+    image_size: ImageSize | None = None,
     **options: Any,
 ) -> VisionTransformer:
     """Vision transformer of a published size: micro, tiny, small, base or large.
@@ -233,22 +230,17 @@ def encoding_by_name(
     depth: int,
     num_heads: int,
     patch_size: int,
-    image_size: int | tuple[int, int],
+    image_size: ImageSize,
     n_prefix: int,
     options: Mapping[str, Any] | None = None,
 ) -> AbstractEncoding:
-    """The encoding of that name for a model of these numbers.
+    """The encoding of that name for a model with these numbers.
 
-    Unless the options say otherwise, learned rows are made for the prefix tokens there are.
+    Unless the options say otherwise, an encoding with learned rows gets one for each prefix token.
     """
     check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if height % patch_size or width % patch_size:
-        raise InputError(
-            f"image_size {height} x {width} is not a multiple of the patch size {patch_size}"
-        )
     rows = token_options(name, n_prefix)
-    grid = (height // patch_size, width // patch_size)
+    grid = grid_of_size(image_size, patch_size)
     return build_encoding(
         name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **(rows | dict(options or {}))
     )

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from training.encodings.size import Grid
 from training.study.analysis import (
     DASH,
     Analysis,
@@ -33,7 +34,6 @@ from training.study.encoding_choice import (
     GRID,
     NULLS,
     EncodingChoice,
-    Grid,
     choose_encodings,
     null_meaning,
 )

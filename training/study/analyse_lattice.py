@@ -12,10 +12,9 @@ import numpy.typing as npt
 import torch
 
 from training.config import Experiment
-from training.config.encoding_rules import build_position_encoding
 from training.encodings import AbstractEncoding
 from training.encodings.elliptic_values import Frame
-from training.encodings.lattice import key_prefixes, lattice_owners, learns_lattice
+from training.encodings.lattice import key_prefixes, learns_lattice, modules_with_lattice
 from training.errors import RunError
 from training.figure_style import (
     BLACK,
@@ -26,6 +25,7 @@ from training.figure_style import (
     figure_settings,
     new_figure,
 )
+from training.models.building import build_position_encoding
 from training.study.analysis import Analysis, AnalysisCommand, Arguments, Options, PageInputs, Row
 from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 from wefpe_core import Lattice
@@ -84,7 +84,7 @@ def read_paths(label: str, training: TrainingLog) -> list[LatticePath]:
         The log does not have it.
     """
     encoding = build_position_encoding(training.experiment)
-    owners = lattice_owners(encoding)
+    owners = modules_with_lattice(encoding)
     if not owners:
         raise InputError(f"{training.path}: {label} has no lattice")
     learned = learned_owners(training.experiment, encoding)
@@ -139,7 +139,7 @@ def learned_owners(experiment: Experiment, encoding: AbstractEncoding) -> list[s
     """The names of the modules of an encoding whose lattice moves in runs of this config."""
     if experiment.optimizer.encoding_rate == 0:
         return []
-    return [name for name, owner in lattice_owners(encoding).items() if learns_lattice(owner)]
+    return [name for name, owner in modules_with_lattice(encoding).items() if learns_lattice(owner)]
 
 
 def learns_a_lattice(experiment: Experiment) -> bool:

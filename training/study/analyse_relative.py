@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import typer
 
+from training.encodings.size import Grid
 from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
 from training.study import structure_measures as measures
 from training.study.analysis import (
@@ -29,7 +30,6 @@ from training.study.encoding_choice import (
     GRID,
     USUAL,
     EncodingChoice,
-    Grid,
     check_patch,
     choose_encodings,
 )

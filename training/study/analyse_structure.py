@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from training.encodings.size import Grid
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, figure_settings, new_figure
 from training.study import structure_measures as measures
 from training.study.analysis import (
@@ -26,7 +27,6 @@ from training.study.encoding_choice import (
     NULLS,
     USUAL,
     EncodingChoice,
-    Grid,
     choose_encodings,
     is_same_encoding,
     nulls_beside,

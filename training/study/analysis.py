@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from training import study
+from training.encodings.size import Grid
 from training.figure_style import figure_settings
-from training.study.encoding_choice import EncodingChoice, Grid, read_grid, read_patch
+from training.parsing import parse_seeds
+from training.study.encoding_choice import EncodingChoice, read_grid, read_patch
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,12 +141,6 @@ class ReadBy(NamedTuple):
     is_repeated: bool = False
 
 
-def _read_seeds(text: str) -> tuple[int, ...]:
-    from training.randomness import parse_seeds
-
-    return parse_seeds(text)
-
-
 class Options:
     """Annotations of parameters that several analyses have."""
 
@@ -175,7 +171,7 @@ class Options:
     ]
     Seeds = Annotated[
         Sequence[int],
-        ReadBy(_read_seeds),
+        ReadBy(parse_seeds),
         typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-4."),
     ]
     Runs = Annotated[

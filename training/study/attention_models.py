@@ -21,7 +21,7 @@ from training.models import (
     load_checkpoint,
 )
 from training.models.checkpoint_files import HUB_PREFIX, read_weights
-from training.models.checkpoints import split_positions
+from training.models.pretrained import split_positions
 from training.parsing import ImageSize, height_and_width
 from training.study.run_groups import label_runs
 from wefpe_core.errors import InputError

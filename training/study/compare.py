@@ -13,10 +13,10 @@ from typing import Any
 from rich.console import Console
 
 from training.config import Experiment, change_config, dump_toml
-from training.config.encoding_rules import build_position_encoding
-from training.encodings.registry import read_encoding
+from training.encodings.registry import parse_encoding_label
 from training.engine.run_folder import RunFolder, same_config, write_whole
 from training.errors import RunError
+from training.models.building import build_position_encoding
 from training.study.statistics import (
     RUNS,
     Summary,
@@ -57,11 +57,11 @@ class Arm:
 
 def parse_arm(text: str) -> Arm:
     """An arm from ``name`` or ``name:option=value,option=value``."""
-    named = read_encoding(text)
-    overrides = [f"{_SECTION}.name={named.name}"]
-    for key, value in named.assignments.items():
+    label = parse_encoding_label(text)
+    overrides = [f"{_SECTION}.name={label.name}"]
+    for key, value in label.assignments.items():
         overrides.append(f"{_OF_THE_CONFIG.get(key, f'{_SECTION}.options.{key}')}={value}")
-    return Arm(named.label, tuple(overrides))
+    return Arm(label.text, tuple(overrides))
 
 
 def is_of_an_arm(key: str) -> bool:

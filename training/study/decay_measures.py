@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from training.study.encoding_choice import (
-    DIM,
-    EncodingChoice,
-    Grid,
-    null_meaning,
-    nulls_beside,
-)
+from training.encodings.size import Grid
+from training.study.encoding_choice import DIM, EncodingChoice, null_meaning, nulls_beside
 from training.study.pair_statistics import (
     Array,
     Pairs,

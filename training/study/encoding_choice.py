@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from training.encodings.registry import parse_encoding_label
+from training.encodings.size import Grid
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
     from training.encodings import AbstractEncoding
-
-Grid = tuple[int, int]  # height and width in patches
 
 # ViT-Ti/16 at 224 x 224 pixels, the model that the paper analyses.
 GRID: Grid = (14, 14)
@@ -44,9 +44,8 @@ class EncodingChoice:
         import torch
 
         from training.encodings import build_encoding
-        from training.encodings.registry import read_encoding
 
-        named = read_encoding(self.label)
+        named = parse_encoding_label(self.label)
         options = named.options
         if named.name == "weierstrass_hybrid":
             # There are no pretrained positions here, so its table starts at random.
@@ -72,9 +71,7 @@ def choose_encodings(labels: Sequence[str | EncodingChoice], grid: Grid) -> list
 
 def is_same_encoding(one: str, other: str) -> bool:
     """Whether two labels name one encoding, whatever the order of their options."""
-    from training.encodings.registry import read_encoding
-
-    first, second = read_encoding(one), read_encoding(other)
+    first, second = parse_encoding_label(one), parse_encoding_label(other)
     return (first.name, first.options) == (second.name, second.options)
 
 

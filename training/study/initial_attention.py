@@ -12,19 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from training.encodings.size import Grid
 from training.models import VisionTransformer
-from training.models.position_hooks import shared_tables
 from training.randomness import derived_seed
 from training.study.attention_models import read_photographs
-from training.study.encoding_choice import (
-    DEPTH,
-    DIM,
-    GRID,
-    HEADS,
-    EncodingChoice,
-    Grid,
-    check_patch,
-)
+from training.study.encoding_choice import DEPTH, DIM, GRID, HEADS, EncodingChoice, check_patch
 from training.study.pair_statistics import is_undefined, ranks, spearman
 from wefpe_core.errors import InputError
 
@@ -194,7 +186,7 @@ def _query_rows(model: VisionTransformer, images: Tensor, query: tuple[int, int]
     tokens, grid = model.embed(images)
     block: Any = model.blocks[0]
     maps: list[Tensor] = []
-    with shared_tables(model.encoding):
+    with model.encoding.shared_pass():
         block.attn(block.norm1(tokens), model.encoding, grid, maps)
     first = model.n_prefix
     rows = maps[0][0, :, first + query[0] * grid[1] + query[1], first:]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from training.study.encoding_choice import Grid
+from training.encodings.size import Grid
 from wefpe_core.errors import InputError
 
 Array = npt.NDArray[Any]

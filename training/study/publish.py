@@ -17,6 +17,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pandas as pd
@@ -25,17 +26,18 @@ import torch
 from training.config import (
     Experiment,
     change_config,
-    config_hash,
     differing_keys,
     dump_toml,
     file_names,
+    hashes_of_file,
     load_config,
     plain_table,
+    read_hash_mapping,
 )
-from training.config.encoding_rules import build_position_encoding
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.engine.finished_run import load_weights
 from training.engine.run_folder import RunFolder, write_whole
+from training.models.building import build_position_encoding
 from training.study.compare import is_of_an_arm, parse_arm
 from training.study.statistics import RUNS, rows_of_csv, runs_csv
 from wefpe_core.errors import InputError
@@ -176,7 +178,7 @@ def publish(comparison: Path, folder: Path) -> tuple[int, int]:
     if not (comparison / RUNS).exists():
         raise InputError(f"{comparison} holds no comparison: there is no {RUNS} in it")
     known, rows = _read_rows(folder / RUNS), _read_rows(comparison / RUNS)
-    merged = merge_rows(known, rows)
+    merged = merge_rows(known, rows, read_hash_mapping(folder.parent))
     runs = [_open_run(comparison, row) for row in rows]
     configs = _merge_configs(folder / "configs", runs)
     learned = _merge_learned(read_learned(folder / LEARNED), runs)
@@ -195,7 +197,7 @@ def _open_run(comparison: Path, row: Row) -> _Run:
     name = parse_arm(row["encoding"]).folder_name
     folder = RunFolder(comparison / f"{name}-seed{row['seed']}")
     config = without_places(load_config(str(folder.config)))
-    if config_hash(config) != row["config_hash"]:
+    if row["config_hash"] not in hashes_of_file(folder.config):
         raise InputError(f"{folder.config} is not the config of the row of {row['encoding']}")
     return _Run(row, folder, config)
 
@@ -233,13 +235,18 @@ def _merge_learned(known: Sequence[Learned], runs: Sequence[_Run]) -> list[Learn
     return list(learned.values())
 
 
-def merge_rows(known: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """All rows, in the order in which encodings first came in, then by seed; known rows stay."""
+def merge_rows(
+    known: Sequence[Row], rows: Sequence[Row], hashes: Mapping[str, str] = MappingProxyType({})
+) -> list[Row]:
+    """All rows, in the order in which encodings first came in, then by seed; known rows stay.
+
+    `hashes` has the present hash of configs whose rows were published under an old one.
+    """
     merged: dict[tuple[str, str], Row] = {}
     for row in (*known, *rows):
         there = merged.setdefault((row["encoding"], row["seed"]), row)
         for column in _REPEATED:
-            if there[column] != row[column]:
+            if hashes.get(there[column], there[column]) != hashes.get(row[column], row[column]):
                 raise InputError(
                     f"{row['encoding']} with seed {row['seed']} is published with "
                     f"{column}={there[column]}, and this run has {row[column]}"

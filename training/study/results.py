@@ -20,9 +20,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from training.config import Experiment, hash_without_seed, load_config
-from training.config.encoding_rules import build_position_encoding
 from training.engine.run_folder import write_whole
 from training.figure_style import figure_settings
+from training.models.building import build_position_encoding
 from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv, size_order
 from training.study.compare import parse_arm
 from training.study.publish import LEARNED, Learned, learned_markdown, read_learned

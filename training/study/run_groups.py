@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.config import Experiment, config_hash, differing_keys, hash_without_seed
+from training.data import DATASETS
 from training.engine.finished_run import config_of_finished_run, config_of_run
 from training.engine.run_folder import RunFolder, training_rows
 from training.errors import RunError
@@ -121,7 +122,8 @@ def other_differences(experiments: Iterable[Experiment]) -> list[str]:
 def data_label(experiment: Experiment) -> str:
     """The data set of a run, with the name of the folder if it is a folder of images."""
     data = experiment.data
-    return f"{data.name} {Path(data.path).name}" if data.name in ("folder", "vtab") else data.name
+    is_folder = DATASETS[data.name].needs == "folder"
+    return f"{data.name} {Path(data.path).name}" if is_folder else data.name
 
 
 def runs_text(labelled: Iterable[tuple[str, Experiment]]) -> str:

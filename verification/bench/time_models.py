@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
 from training.models import VIT_SIZES, VisionTransformer, build_vit
-from training.models.position_hooks import shared_tables
 from training.models.timm_import import timm_vit
 from verification.bench import benchmark
 from verification.bench.benchmark import Quantity, Work
@@ -122,7 +121,7 @@ def encoding_pass(model: VisionTransformer, batch: int, device: str) -> Work | N
 
     def answers() -> list[Tensor]:
         found: list[Tensor | None] = [encoding.additive(grid), encoding.prefix(1)]
-        with shared_tables(encoding):
+        with encoding.shared_pass():
             for layer in range(depth):
                 if encoding.kind in ("rotary", "combined"):
                     found += encoding.rotate(q, k, grid, layer)

@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
-from training.augmentation import Augmentation, Normalisation
-from training.config import Experiment, build_model, load_config
+from training.augmentation import Augmenter, Normalisation
+from training.config import Experiment, load_config
 from training.data import BatchPlan, MemorySource, TrainingFeed
 from training.engine.run import build_accelerator
 from training.engine.run_folder import RunFolder
 from training.engine.trainer import Trainer
+from training.models.building import build_model
 from training.models.timm_import import timm_vit
 from verification.bench import benchmark
 from verification.bench.benchmark import Quantity
@@ -54,9 +55,9 @@ def feed_of(experiment: Experiment, images: int) -> TrainingFeed:
     names = tuple(map(str, range(CLASSES)))
     source = MemorySource(pixels, labels, names, description=f"{images} random images")
     normalise = Normalisation((0.5,), (0.25,), size=(32, 32), channels=3)
-    augmentation = Augmentation(experiment.augmentation, normalise, classes=CLASSES)
+    augmenter = Augmenter(experiment.augmentation, normalise, classes=CLASSES)
     plan = BatchPlan(len(source), experiment.training.batch_size, experiment.seed)
-    return TrainingFeed(source, plan, augmentation)
+    return TrainingFeed(source, plan, augmenter)
 
 
 def engine_epoch(experiment: Experiment, feed: TrainingFeed) -> float:

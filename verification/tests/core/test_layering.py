@@ -74,7 +74,7 @@ def forbidden_imports(module: str, source: str) -> set[str]:
         # NumPy arrays are accepted everywhere, so any backend may ask for NumPy when called.
         return (at_import - allowed) | (everything - allowed - {"numpy"})
     if module.startswith("training.encodings"):
-        return everything - {"training", "wefpe_core", "backends", "torch", "numpy"}
+        return everything - {"training", "wefpe_core", "backends", "torch", "numpy", "pydantic"}
     if module.startswith("training.commands"):
         return set()
     if package == "training":

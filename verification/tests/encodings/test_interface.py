@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from training import encodings
 from training.encodings import (
     AbstractEncoding,
     EncodingOptionError,
+    EncodingOptions,
     MissingTableError,
     UnknownEncodingError,
     available_encodings,
@@ -217,6 +220,76 @@ def test_an_encoding_is_added_in_a_few_lines():
 
     with pytest.raises(InputError, match="taken by Constant"):
         encodings.register_encoding(Second)
+
+
+class PydanticOptions(EncodingOptions):
+    rows: int = option(2, "rows that are added", at_least=1)
+    mode: Literal["sum", "mean"] | None = option(None, "how")
+
+    def check(self, size):
+        if size.dim % self.rows:
+            raise InputError(f"dim={size.dim} is not divisible by rows={self.rows}")
+
+
+@dataclass(frozen=True)
+class DataclassOptions:
+    rows: int = option(2, "rows that are added", at_least=1)
+    mode: Literal["sum", "mean"] | None = option(None, "how")
+    factor: float = 1.0
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.usefixtures("_registry_is_left_alone")
+@pytest.mark.parametrize("options_class", [PydanticOptions, DataclassOptions])
+def test_options_of_others_are_a_pydantic_model_or_a_dataclass(options_class):
+    @encodings.register_encoding
+    class Foreign(AbstractEncoding):
+        name, kind, summary, formula = "foreign", "none", "of others", "x_i"
+
+        def __init__(self, size, options):
+            super().__init__(size)
+            self.options = options
+
+    assert registry.options_class_of("foreign") is encodings.NoOptions
+    Foreign.options_class = options_class
+    encodings.register_encoding(Foreign)
+    made = small("foreign", rows=np.int64(4), mode="mean")
+    assert type(made.options) is options_class
+    assert (made.options.rows, made.options.mode) == (4, "mean")
+    known = describe_encoding("foreign").options[:2]
+    assert known == (
+        encodings.OptionDescription("rows", "an integer", 2, "rows that are added"),
+        encodings.OptionDescription("mode", "'sum' or 'mean' or unset", None, "how"),
+    )
+    for options, words in (
+        ({"rows": 0}, "'rows' of encoding 'foreign' must be at least 1, got 0"),
+        ({"rows": 2.0}, "'rows' of encoding 'foreign' must be an integer, got 2.0"),
+        ({"mode": "max"}, "must be 'sum' or 'mean' or unset, got 'max'"),
+        ({"rosw": 2}, "has no option 'rosw'; its options: rows, mode.*; did you mean rows"),
+        ({"rows": 0, "mode": 1}, "at least 1, got 0; option 'mode' .* got 1"),
+    ):
+        with pytest.raises(EncodingOptionError, match=words):
+            small("foreign", **options)
+    if options_class is PydanticOptions:
+        with pytest.raises(InputError, match="rows=5"):
+            small("foreign", rows=5)
+
+
+@pytest.mark.usefixtures("_registry_is_left_alone")
+def test_options_that_are_neither_are_refused():
+    class Foreign(AbstractEncoding):
+        name, kind, summary, formula = "foreign", "none", "of others", "x_i"
+        options_class = dict
+
+    with pytest.raises(InputError, match="dict must derive from EncodingOptions"):
+        encodings.register_encoding(Foreign)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_registry_names_the_class_and_its_options(name):
+    found = registry.encoding_class(name)
+    assert found.name == name
+    assert found.options_class is registry.options_class_of(name)
 
 
 @pytest.mark.usefixtures("_registry_is_left_alone")

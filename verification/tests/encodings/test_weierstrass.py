@@ -377,7 +377,7 @@ def test_the_sum_of_the_dhvt_script_is_of_single_precision_over_64_points():
 
 def test_the_recipe_of_the_dhvt_script_brings_its_constants():
     encoding = small("weierstrass", fidelity="authors", recipe="dhvt")
-    assert encoding.begins[:4] == (0.8, 0.2, 0.1, "mlp")
+    assert encoding.start[:4] == (0.8, 0.2, 0.1, "mlp")
     assert [m.p for m in encoding.modules() if isinstance(m, torch.nn.Dropout)] == [0.08]
     assert complex(encoding.lattice().omega1) == 1.0  # the placeholder, whatever g2 and g3 are
     assert round(float(encoding.compression_scale().detach()), 7) == 0.1
@@ -387,7 +387,7 @@ def test_the_recipe_of_the_dhvt_script_brings_its_constants():
     error = error_in_eps(torch.complex(got[0], got[1]).detach(), np.array(want), torch.float32)
     assert error <= CEILINGS["single"]["float32"]
     mixed = small("weierstrass", fidelity="authors", recipe="dhvt", g3=0.0, projection="linear")
-    assert mixed.begins[:4] == (0.8, 0.0, 0.1, "linear")
+    assert mixed.start[:4] == (0.8, 0.0, 0.1, "linear")
     assert complex(mixed.lattice().omega1) == GOLDEN_HALF_PERIOD
 
 

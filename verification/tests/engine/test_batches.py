@@ -11,17 +11,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("PIL", reason="the training extra is not installed")
 
-from training.augmentation import (
-    Augmentation,
-    AugmentationOptions,
-    Normalisation,
-    RandomResizedCrop,
-)
+from training.augmentation import Augmenter, Normalisation
+from training.config.schema import Augmentation, RandomResizedCrop
 from training.data import BatchPlan, MemorySource, TrainingFeed, evaluation_batches
 from wefpe_core import InputError
 
 CLASSES = 5
-EVERYTHING = AugmentationOptions(
+NOTHING = Augmentation(crop_padding=0, flip=0.0)
+EVERYTHING = Augmentation(
     crop_padding=2,
     flip=0.5,
     vertical_flip=0.5,
@@ -52,7 +49,7 @@ def normalisation() -> Normalisation:
 
 
 def feed(options=EVERYTHING, count=50, batch_size=8, seed=0, **plan) -> TrainingFeed:
-    augmentation = Augmentation(options, normalisation(), classes=CLASSES)
+    augmentation = Augmenter(options, normalisation(), classes=CLASSES)
     return TrainingFeed(source(count), BatchPlan(count, batch_size, seed, **plan), augmentation)
 
 
@@ -179,20 +176,20 @@ def test_that_comparison_can_fail():
 def test_slices_that_would_cut_a_pair_are_refused():
     with pytest.raises(InputError, match="even number of images"):
         feed(batch_size=6, processes=2)
-    feed(AugmentationOptions(), batch_size=6, processes=2)
+    feed(NOTHING, batch_size=6, processes=2)
 
 
 def test_the_numbers_of_one_augmentation_do_not_depend_on_another():
-    flips = AugmentationOptions(flip=0.5)
+    flips = Augmentation(crop_padding=0, flip=0.5)
     one = feed(flips).batch(0, 0).images
-    other = feed(AugmentationOptions(flip=0.5, cutout=3)).batch(0, 0).images
+    other = feed(Augmentation(crop_padding=0, flip=0.5, cutout=3)).batch(0, 0).images
     untouched = other != 0
     assert not untouched.all()
     assert torch.equal(one[untouched], other[untouched])
 
 
 def test_labels_and_indices_go_with_the_images():
-    plain = feed(AugmentationOptions())
+    plain = feed(NOTHING)
     for batch in plain.epoch(0):
         assert torch.equal(batch.targets, batch.indices % CLASSES)
         assert torch.equal(batch.labels, batch.targets)
@@ -239,7 +236,7 @@ class Counting:
 
 
 def counting_feed(counting: Counting) -> TrainingFeed:
-    augmentation = Augmentation(AugmentationOptions(), normalisation(), classes=CLASSES)
+    augmentation = Augmenter(NOTHING, normalisation(), classes=CLASSES)
     return TrainingFeed(counting, BatchPlan(50, 8, 0), augmentation)
 
 

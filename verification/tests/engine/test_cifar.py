@@ -14,9 +14,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("PIL", reason="the training extra is not installed")
 
-from training.data import DataError, DataNotFoundError
+from training.config.schema import Data
+from training.data import DATASETS, DataError, DataNotFoundError, open_data
 from training.data import cifar as cifar_module
-from training.data.cifar import CIFAR, open_cifar
+from training.data.cifar import CIFAR
 from training.data.restricted_pickle import read_pickle
 from verification.tests.data_archives import (
     CIFAR100_FOLDER,
@@ -24,6 +25,12 @@ from verification.tests.data_archives import (
     write_cifar10,
     write_cifar100,
 )
+
+
+def open_cifar(name: str, path: Path | None, **options):
+    """The training images, and the function that reads the test images."""
+    opened = DATASETS[name].open(Data(name=name, path=str(path or ""), **options))
+    return opened.source, opened.open_test
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def test_cifar10_joins_its_five_files(tmp_path):
     assert train.labels[::4].tolist() == [0, 1, 2, 3, 4]
     assert open_test().labels.tolist() == [5, 0, 1, 2]
     with pytest.raises(DataError, match="no coarse labels"):
-        open_cifar("cifar10", tmp_path, labels="coarse")
+        open_data(Data(name="cifar10", path=str(tmp_path), labels="coarse"), seed=0)
 
 
 def test_pickles_of_python_2_and_of_numpy_1_and_2_are_read(tmp_path):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("pydantic", reason="the training extra is not installed")
@@ -23,7 +26,9 @@ from training.config import (
     change_config,
     config_hash,
     dump_toml,
+    hashes_of_file,
     load_config,
+    schema,
 )
 from training.config.load import shipped_folder
 from training.encodings import available_encodings
@@ -217,6 +222,87 @@ def test_hash_ignores_what_has_no_effect_on_the_numbers(override):
 )
 def test_hash_notices_what_has_an_effect(override):
     assert config_hash(load_config("digits", [override])) != hash_of("digits")
+
+
+class TrainingWithAnotherKey(schema.Training):
+    another: int = 3
+
+
+class CropWithAnotherKey(schema.RandomResizedCrop):
+    another: float = 0.5
+
+
+class AugmentationWithAnotherKey(schema.Augmentation):
+    random_resized_crop: CropWithAnotherKey | None = None
+
+
+class LaterExperiment(Experiment):
+    """The schema with a new key in a section, one in an optional table, and a new section."""
+
+    training: TrainingWithAnotherKey = Field(default_factory=TrainingWithAnotherKey)
+    augmentation: AugmentationWithAnotherKey = Field(default_factory=AugmentationWithAnotherKey)
+    another: TrainingWithAnotherKey = Field(default_factory=TrainingWithAnotherKey)
+
+
+@pytest.mark.parametrize("name", available_configs())
+def test_a_new_key_with_a_default_leaves_the_hash(name):
+    config = load_config(name)
+    table = config.model_dump(exclude={"augmentation": {"random_resized_crop"}})
+    crop = config.augmentation.random_resized_crop
+    if crop is not None:
+        table["augmentation"]["random_resized_crop"] = crop.model_dump()
+    later = LaterExperiment.model_validate(table)
+    assert later.training.another == 3
+    assert config_hash(later) == config_hash(config)
+    table["training"]["another"] = 4
+    assert config_hash(LaterExperiment.model_validate(table)) != config_hash(config)
+
+
+def test_a_new_version_of_the_schema_changes_the_hash(monkeypatch):
+    before = hash_of("digits")
+    monkeypatch.setattr("training.config.dump.SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+    assert hash_of("digits") != before
+
+
+def test_a_key_with_its_default_and_a_table_of_defaults_are_told_apart():
+    crop = "augmentation.random_resized_crop"
+    digits = load_config("digits", [f"{crop}=unset", "training.label_smoothing=0.1"])
+    assert config_hash(digits) == config_hash(load_config("digits", [f"{crop}=unset"]))
+    cropped = load_config("digits", [f"{crop}.scale=[0.08, 1.0]", f"{crop}.ratio=[0.75, {4 / 3}]"])
+    assert cropped.augmentation.random_resized_crop == schema.RandomResizedCrop()
+    assert config_hash(cropped) != config_hash(digits)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("position_encoding.options.g2=1", "position_encoding.options.g2=1.0"),
+        ("schedule.warmup_epochs=3", "schedule.warmup_epochs=3.0"),
+        ("optimizer.betas=[0, 0.5]", "optimizer.betas=[0.0, 0.5]"),
+    ],
+)
+def test_hash_does_not_depend_on_how_a_number_is_given(one, other):
+    first, second = (config_hash(load_config("digits", [each])) for each in (one, other))
+    assert first == second
+    assert first != hash_of("digits")
+
+
+def test_hash_is_the_same_for_tuples_and_lists():
+    table = {"optimizer": {"betas": [0.8, 0.9]}}
+    first = Experiment.model_validate(table)
+    table["optimizer"]["betas"] = (0.8, 0.9)
+    assert config_hash(first) == config_hash(Experiment.model_validate(table))
+
+
+def test_a_run_is_known_by_the_hash_from_before_schema_versions_and_by_the_present_one():
+    part = Path(__file__).parents[3] / "docs" / "results" / "scratch"
+    path = part / "configs" / "none.toml"
+    config = load_config(path)
+    with (part / "runs.csv").open(encoding="utf-8") as file:
+        rows = {(row["encoding"], row["seed"]): row["config_hash"] for row in csv.DictReader(file)}
+    old = rows["none", str(config.seed)]
+    assert hashes_of_file(path) == {old, config_hash(config)}
+    assert old != config_hash(config)
 
 
 def test_hash_knows_weights_and_folders_by_name_wherever_they_are():

@@ -13,13 +13,13 @@ from torch import nn
 from training.config import (
     ConfigError,
     available_configs,
-    build_model,
     check_files,
     image_size,
     load_config,
     model_shape,
 )
 from training.models import HybridVisionTransformer, VisionTransformer
+from training.models.building import build_model
 
 CLASSES = 10
 
@@ -233,7 +233,7 @@ def test_configs_without_files_need_none():
 
 
 def test_weights_of_the_hub_need_its_library(monkeypatch):
-    import training.models.building as module
+    import training.config.rules as module
 
     config = load_config("finetune_cifar100_vit_base")
     monkeypatch.setattr(module, "find_spec", lambda name: None)

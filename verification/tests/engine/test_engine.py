@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("accelerate")
 
-from training.config import build_model, load_config
+from training.config import load_config
 from training.config.schema import Optimizer, Schedule
 from training.encodings import available_encodings
 from training.engine import checkpoints
@@ -23,6 +23,7 @@ from training.engine.optimization import build_optimizer, parameter_groups, rate
 from training.engine.run_folder import append_line, read_lines, training_rows
 from training.engine.trainer import compile_model
 from training.errors import CheckpointFormatError, DamagedCheckpointError, RunError
+from training.models.building import build_model
 
 # --- Schedule ------------------------------------------------------------------------------
 

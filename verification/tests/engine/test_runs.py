@@ -19,8 +19,7 @@ from accelerate import Accelerator
 
 from training.cli import main
 from training.config import dump_toml, load_config
-from training.data import open_data
-from training.data import splits as splits_module
+from training.data import built_in, open_data
 from training.engine.finished_run import evaluate_run, open_finished_run
 from training.engine.run import run
 from training.engine.run_folder import RunFolder, same_config, training_rows
@@ -141,14 +140,14 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
 
 def test_the_test_set_is_opened_once_and_last(tmp_path, monkeypatch):
     opened = []
-    digits = splits_module.digits
+    digits = built_in.digits
 
     def watched(part):
         if part == "test":
             opened.append((tmp_path / "run" / "log.jsonl").read_text().count('"epoch", "step"'))
         return digits(part)
 
-    monkeypatch.setattr(splits_module, "digits", watched)
+    monkeypatch.setattr(built_in, "digits", watched)
     short_run(tmp_path / "run")
     assert opened == [2]  # once, when both epochs had been logged
 

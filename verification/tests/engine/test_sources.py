@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,10 +13,17 @@ pytest.importorskip("PIL", reason="the training extra is not installed")
 
 from PIL import Image
 
-from training.data import DataError, DataNotFoundError, FileSource, MemorySource, subset
+from training.config.schema import Data
+from training.data import (
+    DATASETS,
+    DataError,
+    DataNotFoundError,
+    FileSource,
+    MemorySource,
+    subset,
+)
 from training.data import folders as files_module
-from training.data.folders import open_class_folders, open_vtab
-from training.data.generated import digits, draw_shapes, shapes
+from training.data.built_in import digits, draw_shapes, shapes
 from verification.tests.data_archives import write_class_folders, write_image, write_vtab
 
 
@@ -129,7 +139,7 @@ def test_what_fits_is_kept_in_memory_and_the_rest_is_not(tmp_path):
     for file in tmp_path.iterdir():
         file.unlink()
     assert colours(kept) == [0, 1, 2, 3]
-    with pytest.raises(DataNotFoundError, match=r"0\.png is gone"):
+    with pytest.raises(DataNotFoundError, match=r"0\.png no longer exists"):
         source.fetch(torch.tensor([0]))
 
 
@@ -188,6 +198,14 @@ def test_many_missing_files_are_counted(tmp_path):
 # --- Folders -----------------------------------------------------------------------------------
 
 
+def open_class_folders(path):
+    return DATASETS["folder"].open(Data(name="folder", path=str(path)))
+
+
+def open_vtab(path):
+    return DATASETS["vtab"].open(Data(name="vtab", path=str(path)))
+
+
 def test_class_folders(tmp_path):
     opened = open_class_folders(write_class_folders(tmp_path, parts=("train", "val", "test")))
     assert opened.source.class_names == ("cat", "dog")
@@ -214,7 +232,7 @@ def test_class_folders_that_cannot_be_used_are_named(tmp_path):
     with pytest.raises(DataNotFoundError, match="no folder test/"):
         open_class_folders(tmp_path)
     write_image(tmp_path / "test" / "bird" / "0.png", 1)
-    with pytest.raises(DataError, match="classes that train/ has not: bird"):
+    with pytest.raises(DataError, match="classes that train/ does not have: bird"):
         open_class_folders(tmp_path)
     (tmp_path / "train" / "empty").mkdir()
     with pytest.raises(DataError, match=r"no images in .*empty"):
@@ -256,8 +274,8 @@ def test_vtab_names_of_classes(tmp_path):
         ("train800", "images/0.png", "expected 'images/NAME LABEL'"),
         ("train800", "images/0.png one", "expected 'images/NAME LABEL'"),
         ("train800", "images/0.png -1", "expected 'images/NAME LABEL'"),
-        ("train800", "../secret.png 1", "leads out of the folder"),
-        ("train800", "/etc/secret.png 1", "leads out of the folder"),
+        ("train800", "../secret.png 1", "is outside of the folder"),
+        ("train800", "/etc/secret.png 1", "is outside of the folder"),
         ("train800", "images/0.png 0", "twice"),
         ("train800", "images/8.png 0", "in train800.txt and in val200.txt"),
         ("val200", "images/none.png 0", "not train800.txt and val200.txt together"),
@@ -367,3 +385,17 @@ def test_shapes_depend_on_their_seed_only():
     assert (len(train), len(test)) == (2048, 512)
     every = {bytes(image) for image in train.fetch(torch.arange(2048)).flatten(1).numpy()}
     assert not any(bytes(i) in every for i in test.fetch(torch.arange(512)).flatten(1).numpy())
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes"])
+def test_a_record_says_what_the_opened_data_are(name):
+    record = DATASETS[name]
+    source = record.open(Data(name=name)).source
+    assert (len(source), source.channels) == (record.training_images, record.channels)
+    assert source.size == (record.size, record.size)
+    assert len(source.class_names) == record.classes
+
+
+def test_records_are_read_without_torch():
+    code = "import sys; from training.data import DATASETS; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -25,7 +25,7 @@ from training.models import (
     timm_state_dict,
 )
 from training.models.checkpoint_files import read_weights
-from training.models.checkpoints import split_positions
+from training.models.pretrained import split_positions
 from verification.tests.model_doubles import MICRO, images
 from wefpe_core import InputError, MissingDependencyError
 
@@ -501,7 +501,7 @@ def test_a_pickle_without_weights_is_refused(write, content):
 
 def test_an_archive_of_other_arrays_is_refused(write):
     path = write({"x": np.zeros(3)}, "data.npz")
-    assert_refused(model_with(), path, "not a vision transformer of Google's")
+    assert_refused(model_with(), path, "not one of Google's vision transformers")
 
 
 def test_an_unknown_kind_of_file_lists_the_known_ones(tmp_path):

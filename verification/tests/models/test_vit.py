@@ -15,8 +15,13 @@ from training.encodings import (
     build_encoding,
 )
 from training.models import VIT_SIZES, VisionTransformer, build_vit
-from training.models.layers import DropPath, attend, attention_weights
-from training.models.position_hooks import bias_of_tokens, rotate_patches
+from training.models.layers import (
+    DropPath,
+    attend,
+    attention_weights,
+    bias_of_tokens,
+    rotate_patches,
+)
 from verification.tests.model_doubles import (
     CEILINGS,
     GRID,
@@ -398,7 +403,7 @@ def test_an_encoding_must_be_one():
 def test_building_by_name_says_what_is_wrong():
     with pytest.raises(InputError, match=f"there are {', '.join(VIT_SIZES)}"):
         build_vit("huge", encoding="none")
-    with pytest.raises(InputError, match="30 x 32 is not a multiple of the patch size 4"):
+    with pytest.raises(InputError, match="30 x 32 pixels cannot be cut into patches of 4"):
         build_vit("micro", encoding="learned", image_size=(30, 32))
     with pytest.raises(InputError, match="go with the name of an encoding"):
         build_vit("micro", encoding=Double(), image_size=32)

@@ -15,9 +15,9 @@ pytest.importorskip("accelerate")
 
 from training.cli import main
 from training.config import change_config, load_config
-from training.config.encoding_rules import build_position_encoding
 from training.errors import RunError
-from training.randomness import parse_seeds
+from training.models.building import build_position_encoding
+from training.parsing import parse_seeds
 from training.study import compare as sweep_module
 from training.study.compare import Sweep, control_arms, parse_arm, parse_arms
 from training.study.statistics import (

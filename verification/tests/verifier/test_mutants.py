@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 from collections import Counter
 from functools import cache
@@ -16,10 +17,12 @@ pytest.importorskip("flint", reason="the flint extra is not installed")
 if not hasattr(os, "fork"):
     pytest.skip("mutants run in forked processes", allow_module_level=True)
 
-from verification import mutants
-from verification.mutant_checks import CHECKS, first_failure
-from verification.mutant_suspects import Backends
-from verification.mutation_operators import Mutant, damaged, mutants_of
+import typer
+from typer.testing import CliRunner
+
+from verification.mutation import algebra_checks, run, series_checks
+from verification.mutation.backends_under_test import Check
+from verification.mutation.operators import Mutant, damaged, mutants_of
 
 SOURCE = dedent(
     '''
@@ -107,7 +110,7 @@ def test_constants_of_a_module_are_told_apart() -> None:
 
 @cache
 def mutants_by_module() -> dict[str, list[Mutant]]:
-    return {module: mutants.all_mutants(module) for module in mutants.MODULES}
+    return {module: run.all_mutants(module) for module in run.MODULES}
 
 
 def test_no_two_mutants_have_the_same_name() -> None:
@@ -115,10 +118,23 @@ def test_no_two_mutants_have_the_same_name() -> None:
     assert max(names.values()) == 1
 
 
+def checks_by_name() -> dict[str, Check]:
+    return {
+        name: value
+        for module in (series_checks, algebra_checks)
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and name[0] != "_"
+    }
+
+
 def test_every_module_has_checks_and_many_mutants() -> None:
     for module, group in mutants_by_module().items():
         assert len(group) > 150, module
-        assert set(mutants.MODULES[module]) <= set(CHECKS)
+        assert set(run.MODULES[module]) <= set(checks_by_name().values())
+
+
+def test_every_check_is_used() -> None:
+    assert set().union(*run.MODULES.values()) == set(checks_by_name().values())
 
 
 # --- Known survivors -----------------------------------------------------------------------
@@ -126,18 +142,18 @@ def test_every_module_has_checks_and_many_mutants() -> None:
 
 def test_every_excuse_is_for_a_mutant_that_exists() -> None:
     existing = {mutant.key for group in mutants_by_module().values() for mutant in group}
-    assert set(mutants.equivalents()) - existing == set()
+    assert set(run.equivalents()) - existing == set()
 
 
 def test_every_excuse_has_a_reason() -> None:
-    assert all(len(reason.split()) >= 3 for reason in mutants.equivalents().values())
+    assert all(len(reason.split()) >= 3 for reason in run.equivalents().values())
 
 
 def test_an_excuse_does_not_count_for_a_mutant_that_is_noticed() -> None:
     (mutant, *_) = mutants_by_module()["pair"]
-    assert mutants.Outcome(mutant, "accuracy", "some reason").verdict == "killed"
-    assert mutants.Outcome(mutant, None, "some reason").verdict == "equivalent"
-    assert mutants.Outcome(mutant, None, None).verdict == "survived"
+    assert run.Outcome(mutant, "accuracy", "some reason").verdict == "killed"
+    assert run.Outcome(mutant, None, "some reason").verdict == "equivalent"
+    assert run.Outcome(mutant, None, None).verdict == "survived"
 
 
 # --- Judging -------------------------------------------------------------------------------
@@ -145,14 +161,8 @@ def test_an_excuse_does_not_count_for_a_mutant_that_is_noticed() -> None:
 
 def judged_by(mutant: Mutant, *checks: str) -> str | None:
     """What a few checks say in a forked process."""
-    tree = damaged(mutants.source_of(mutant.module.rpartition(".")[2]), mutant)
-
-    def look() -> str | None:
-        mutants.install(mutant.module, tree)
-        with np.errstate(all="ignore"):
-            return first_failure(checks, Backends())
-
-    return mutants.in_a_child(look)
+    with np.errstate(all="ignore"):
+        return run.noticed(mutant, [checks_by_name()[check.replace(" ", "_")] for check in checks])
 
 
 def the(module: str, function: str, original: str, mutated: str) -> Mutant:
@@ -164,18 +174,23 @@ def the(module: str, function: str, original: str, mutated: str) -> Mutant:
     return mutant
 
 
-QUICK = ("symmetries", "addition", "truncated sums", "exact box")
+QUICK: tuple[Check, ...] = (
+    series_checks.symmetries,
+    algebra_checks.addition,
+    algebra_checks.truncated_sums,
+    algebra_checks.exact_box,
+)
 
 
 def test_undamaged_code_survives() -> None:
-    for module in mutants.MODULES:
+    for module in run.MODULES:
         name = f"backends.{module}"
 
         def look(name: str = name, module: str = module) -> str | None:
-            mutants.install(name, ast.parse(mutants.source_of(module)))
-            return first_failure(QUICK, Backends())
+            run.install(name, ast.parse(run.source_of(module)))
+            return run.first_failure(QUICK)
 
-        assert mutants.in_a_child(look) is None, module
+        assert run.in_child_process(look) is None, module
 
 
 @pytest.mark.parametrize(
@@ -223,9 +238,9 @@ def test_an_exception_and_an_endless_loop_count_as_noticed(
         while True:
             pass
 
-    assert mutants.in_a_child(fails) == "raises ZeroDivisionError: nothing"
-    monkeypatch.setattr(mutants, "SECONDS_PER_MUTANT", 1)
-    assert "signal" in str(mutants.in_a_child(hangs))
+    assert run.in_child_process(fails) == "raises ZeroDivisionError: nothing"
+    monkeypatch.setattr(run, "SECONDS_PER_MUTANT", 1)
+    assert "signal" in str(run.in_child_process(hangs))
 
 
 def test_the_parent_keeps_its_own_modules() -> None:
@@ -242,22 +257,29 @@ def test_the_parent_keeps_its_own_modules() -> None:
 # --- Reporting -----------------------------------------------------------------------------
 
 
-def outcomes(killed: int, survived: int, equivalent: int) -> list[mutants.Outcome]:
+def command(*words: str) -> int:
+    """The exit code of the command with these words."""
+    app = typer.Typer()
+    app.command()(run.mutants)
+    return CliRunner().invoke(app, words).exit_code
+
+
+def outcomes(killed: int, survived: int, equivalent: int) -> list[run.Outcome]:
     group = mutants_by_module()["pair"]
     kinds = [("wrong", None)] * killed + [(None, None)] * survived + [(None, "same")] * equivalent
-    return [mutants.Outcome(m, *kind) for m, kind in zip(group, kinds, strict=False)]
+    return [run.Outcome(m, *kind) for m, kind in zip(group, kinds, strict=False)]
 
 
 def test_the_rate_leaves_equivalent_mutants_out() -> None:
-    tally = mutants.Tally.of(outcomes(9, 1, 5))
+    tally = run.Tally.of(outcomes(9, 1, 5))
     assert tally == (9, 1, 5)
     assert tally.rate == 0.9
     assert tally.cells() == ["15", "9", "1", "5", "90.0 %"]
 
 
 def test_the_file_names_command_counts_and_survivors() -> None:
-    text = mutants.markdown(outcomes(3, 1, 2), "python -m verification.mutants --module pair")
-    assert "python -m verification.mutants --module pair" in text
+    text = run.markdown(outcomes(3, 1, 2), "nox -s mutants -- --module pair")
+    assert "nox -s mutants -- --module pair" in text
     assert "| backends.pair | 6 | 3 | 1 | 2 | 75.0 % |" in text
     survivor = outcomes(3, 1, 2)[3].mutant
     assert f"- `{survivor}`" in text
@@ -269,25 +291,30 @@ def test_the_exit_code_asks_for_nine_in_ten(
     survivors: int, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     made = outcomes(10 - survivors, survivors, 0)
-    monkeypatch.setattr(mutants, "prepare", lambda modules: None)
-    monkeypatch.setattr(mutants, "run", lambda chosen, console: made)
+    monkeypatch.setattr(run, "prepare", lambda modules: None)
+    monkeypatch.setattr(run, "judge_all", lambda chosen, console: made)
     target = tmp_path / "mutation.md"
-    with np.errstate():
-        assert mutants.main(["--module", "pair", "--output", str(target)]) == code
-    assert "kill rate" in target.read_text(encoding="utf-8")
+    assert command("--module", "pair", "--output", str(target)) == code
+    text = target.read_text(encoding="utf-8")
+    assert "kill rate" in text
+    assert f"nox -s mutants -- --module pair --output {target}" in text
+
+
+def test_unknown_names_are_refused() -> None:
+    assert command("--module", "kernels") == 2
+    assert command("--module", "pair", "--function", "pair_square_root") == 2
 
 
 def test_a_sample_is_drawn_by_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def record(chosen: list[Mutant], console: object) -> list[mutants.Outcome]:
+    def record(chosen: list[Mutant], console: object) -> list[run.Outcome]:
         drawn.append([mutant.key for mutant in chosen])
         return outcomes(1, 0, 0)
 
-    monkeypatch.setattr(mutants, "prepare", lambda modules: None)
-    monkeypatch.setattr(mutants, "run", record)
-    with np.errstate():
-        for seed in ("1", "1", "2"):
-            mutants.main(["--module", "pair", "--sample", "5", "--seed", seed])
+    monkeypatch.setattr(run, "prepare", lambda modules: None)
+    monkeypatch.setattr(run, "judge_all", record)
+    for seed in ("1", "1", "2"):
+        assert command("--module", "pair", "--sample", "5", "--seed", seed) == 0
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(keys) == 5 for keys in drawn)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from training.augmentation.colour import changes_colour, coloured
-from training.augmentation.draws import Draws
+from training.augmentation.colour import coloured
 from training.augmentation.geometry import cut_out, erased, shifted_and_flipped, warped
 from training.augmentation.mixing import mixed, mixes
 from training.augmentation.normalisation import Normalisation, unit_range
+from training.randomness import Draws
 from wefpe_core import InputError
 
+if TYPE_CHECKING:
+    from training.config.schema import Augmentation
 
-class Augmentation:
-    """From stored bytes and labels to what a step of training sees.
 
-    In this order: shift and flips on the stored pixels; window, rotation and the size of the
-    model; colours; normalisation; erasing and cutout, with the mean colour; mixup or cutmix.
+class Augmenter:
+    """Turns stored bytes and labels into what a training step sees.
+
+    The order is: shifts and flips of the stored pixels; window, rotation and the size of the
+    model; colours; normalisation; erasing and cutout, which leave the mean colour; mixup or
+    cutmix.
 
     Parameters
     ----------
-    options : AugmentationOptions
-        Or anything with its attributes, such as the table ``[augmentation]`` of a config.
+    options : training.config.schema.Augmentation
+        The table ``[augmentation]`` of a config, or one made by hand, such as
+        ``Augmentation(flip=0.5, cutout=8)``.
     normalise : Normalisation
         What the images of an evaluation go through.
     classes : int
@@ -32,16 +37,19 @@ class Augmentation:
     """
 
     def __init__(
-        self, options: Any, normalise: Normalisation, *, classes: int, warmup_epochs: float = 0.0
+        self,
+        options: Augmentation,
+        normalise: Normalisation,
+        *,
+        classes: int,
+        warmup_epochs: float = 0.0,
     ) -> None:
-        coloured_only = [
-            name for name in ("saturation", "hue", "grayscale") if getattr(options, name)
-        ]
-        if coloured_only and normalise.channels != 3:
-            raise InputError(
-                f"augmentation.{coloured_only[0]} needs images with 3 channels, "
-                f"these have {normalise.channels}"
-            )
+        for name in ("saturation", "hue", "grayscale"):
+            if getattr(options, name) and normalise.channels != 3:
+                raise InputError(
+                    f"augmentation.{name} needs images with 3 channels, "
+                    f"these have {normalise.channels}"
+                )
         self.options = options
         self.normalise = normalise
         self.classes = classes
@@ -53,16 +61,14 @@ class Augmentation:
         return mixes(self.options)
 
     def __call__(self, images: Tensor, labels: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Float images and targets of the uint8 images at the places of `draws`."""
+        """Float images and targets from the uint8 images at the places of `draws`."""
         options = self.options
         moved = unit_range(shifted_and_flipped(images, options, draws))
         if options.random_resized_crop is not None or options.rotation:
             seen = warped(moved, self.normalise.size, options, draws)
         else:
             seen = self.normalise.resized(moved)
-        if changes_colour(options):
-            seen = coloured(seen, options, draws)
-        seen = self.normalise.standardised(seen)
+        seen = self.normalise.standardised(coloured(seen, options, draws))
         seen = cut_out(erased(seen, options, draws), options, draws)
         if not self.mixes:
             return seen, labels

@@ -1,7 +1,7 @@
 """Small damages to Python source, one at a time, by rewriting its syntax tree.
 
-Each mutant is named by what was changed into what, in text that occurs once in its function,
-so that a list of known mutants cannot come to mean another one when lines move.
+A mutant is named by a text before and after the damage. The text occurs once in its function, so
+an entry in a list of known mutants cannot come to mean another mutant when lines move.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(source: str, module: str) -> list[Mutant]:
-    """Every mutant of the functions and constants of a module, each different from all others."""
+    """All mutants of the functions and constants of a module, without duplicates."""
     sites = list(_sites(ast.parse(source)))
     texts: dict[int, dict[ast.AST, str]] = {}
     for site in sites:
@@ -94,7 +94,7 @@ def mutants_of(source: str, module: str) -> list[Mutant]:
 
 
 def damaged(source: str, mutant: Mutant) -> ast.Module:
-    """The syntax tree of `source`, of which `mutant` was made, with the damage done."""
+    """The syntax tree of `source` with the damage of `mutant`, which was made of it."""
     tree = ast.parse(source)
     site = list(_sites(tree))[mutant.site]
     _, replacement = list(_variants(site.node))[mutant.variant]
@@ -114,7 +114,7 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             yield from _sites_in(statement, "")
         elif isinstance(statement, ast.Assign):
-            # A constant of the module goes by its own name.
+            # A constant of the module takes the place of a function, under its own name.
             name = ", ".join(map(ast.unparse, statement.targets))
             yield from _sites_below(statement.value, (statement,), name, statement)
 
@@ -128,7 +128,7 @@ def _sites_in(definition: ast.FunctionDef | ast.ClassDef, prefix: str) -> Iterat
             if isinstance(item, ast.FunctionDef):
                 yield from _sites_in(item, name + ".")
         return
-    for statement in definition.body:  # not the decorators, defaults and annotations
+    for statement in definition.body:  # without decorators, defaults and annotations
         yield from _sites_below(statement, (), name, definition)
 
 
@@ -136,7 +136,7 @@ def _sites_below(
     node: ast.AST, parents: tuple[ast.AST, ...], function: str, scope: ast.AST
 ) -> Iterator[_Site]:
     if isinstance(node, (ast.Raise, ast.JoinedStr)) or _is_docstring(node):
-        return  # the wording of messages
+        return  # The wording of messages and docstrings is not mutated.
     if isinstance(node, (ast.expr, ast.stmt)):
         yield _Site(node, parents, function, scope)
     for field, value in ast.iter_fields(node):
@@ -154,7 +154,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _variants(node: ast.expr | ast.stmt) -> Iterator[tuple[str, ast.AST | None]]:
-    """Names of operators, and what each puts in the place of the node; None deletes it."""
+    """The name of each damage to a node, and the node that replaces it; None deletes it."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
             if type(op) in _BINARY:
@@ -238,7 +238,7 @@ def _described(
 
 
 def _replace(site: _Site, replacement: ast.AST | None) -> Callable[[], None]:
-    """Put the replacement in its place; returns what takes it back."""
+    """Put the replacement in its place; the function returned restores the original."""
     parent = site.parents[-1] if site.parents else site.scope
     new = ast.Pass() if replacement is None else replacement
     for field, value in ast.iter_fields(parent):

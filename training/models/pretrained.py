@@ -1,6 +1,6 @@
-"""Published weights into a model: what fits is loaded, what does not is said.
+"""Published weights: loading them into a model, with or without their position table.
 
-A model is changed only after everything has been checked; an error leaves it as it was.
+A model is changed only after all tensors have been checked; an error leaves it as it was.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -21,13 +21,19 @@ from training.models.dhvt import HybridVisionTransformer
 from training.models.vit import VisionTransformer
 from wefpe_core import InputError
 
-# Position tables of checkpoints: taking them apart, and putting one together for timm.
+Positions = Literal["resample", "replace", "hybrid"]
+Head = Literal["keep", "new"]
+Model = VisionTransformer | HybridVisionTransformer
 
-POSITIONS = "pos_embed"
+POSITIONS = "pos_embed"  # the learned table in timm's models
+_ENCODING = "encoding."
+_TABLE = "encoding.positions"  # the table of the learned encoding
+_HEADS = ("head.", "head_dist.")
+_BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
 
 
 class LearnedPositions(NamedTuple):
-    """The learned table of a checkpoint: rows of the patches, their grid, rows of the prefix."""
+    """The learned table of a checkpoint, split into patches and prefix tokens."""
 
     patches: Tensor  # (H*W, dim)
     grid: Grid
@@ -39,8 +45,8 @@ def split_positions(
 ) -> LearnedPositions:
     """Split ``pos_embed`` (1, prefix + H*W, dim) of a checkpoint.
 
-    How many rows belong to prefix tokens follows from the tokens the checkpoint has; without
-    `grid` the rest must be a square.
+    The prefix tokens in the checkpoint tell how many rows belong to them; without `grid` the
+    other rows must form a square. `where` is what error messages call the checkpoint.
     """
     table = weights[POSITIONS]
     if table.ndim == 3 and table.shape[0] == 1:
@@ -69,10 +75,10 @@ def split_positions(
 
 
 def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
-    """State dict under timm's names, the additive encoding written out as its ``pos_embed``.
+    """State dict for timm's `VisionTransformer`, with the table of the encoding as ``pos_embed``.
 
-    Any additive encoding can go this way, for one grid, as it is in eval mode. Rotary and bias
-    encodings cannot: timm's `VisionTransformer` has no place for them, and `InputError` says so.
+    Any additive encoding can be exported this way, for one grid, as it is in eval mode. A rotary
+    or bias encoding raises `InputError`, because timm's model has no place for it.
     """
     encoding = model.encoding
     if encoding.kind not in ("none", "additive"):
@@ -80,7 +86,7 @@ def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
     state = {k: v for k, v in model.state_dict().items() if not k.startswith("encoding.")}
     n_prefix = sum(state[name].shape[1] for name in ("cls_token", "reg_token") if name in state)
     was_training = encoding.training
-    encoding.eval()  # or dropout of a projection would be written down
+    encoding.eval()  # without the dropout of a projection
     try:
         with torch.no_grad():
             patches = encoding.additive(grid)
@@ -94,23 +100,14 @@ def timm_state_dict(model: VisionTransformer, grid: Grid) -> dict[str, Tensor]:
     return state
 
 
-Positions = Literal["resample", "replace", "hybrid"]
-Head = Literal["keep", "new"]
-Model = VisionTransformer | HybridVisionTransformer
-
-_ENCODING = "encoding."
-_TABLE = "encoding.positions"  # of the learned encoding
-_HEADS = ("head.", "head_dist.")
-_BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
-
-
 @dataclass(frozen=True)
 class LoadReport:
     """What became of the tensors of a file.
 
-    `missing` are tensors of the model the file lacks, which keep their values; `unexpected` are
-    tensors of the file the model has no place for; `positions` and `head` say what was decided
-    about those. The parameters of an encoding count as missing only if the file has some.
+    `missing` are tensors of the model that the file lacks; they keep their values. `unexpected`
+    are tensors of the file that the model has no place for. `positions` and `head` say what was
+    done with the position table and the head. The parameters of an encoding count as missing only
+    if the file has some of them.
     """
 
     source: Path
@@ -151,17 +148,18 @@ def load_checkpoint(
         A .safetensors, .pth or .npz file, or ``hf-hub:owner/name`` to download.
     positions : {"resample", "replace", "hybrid"}
         What becomes of the learned table in the file. "resample": it goes into the `learned`
-        encoding of the model, resampled to that grid. "hybrid": into the learned part of a hybrid
-        encoding. "replace": it is left out and the encoding of the model stands alone; the row of
-        a class token the encoding says nothing about is added to that token. The encoding in a
-        file of this package is loaded as it is, unless it is replaced or a learned table of
-        another grid.
+        encoding of the model, resampled to its grid. "hybrid": it goes into the learned part of a
+        hybrid encoding. "replace": it is left out, and the encoding of the model is the only one;
+        if that has no row for the class token, the row in the file is added to the token itself.
+        The encoding in a file of this package is loaded as it is, unless it is replaced or is a
+        learned table of another grid.
     head : {"keep", "new"}
         "new" leaves the head of the model as it is, for another set of classes.
     checkpoint_grid : (int, int), optional
         Grid of the table in the file, if it is not square.
     partial : bool
-        Accept a file whose blocks or patch projection differ in names; shapes must fit always.
+        Accept a file with other names in the blocks or the patch projection. Shapes must always
+        fit.
 
     Returns
     -------
@@ -173,16 +171,16 @@ def load_checkpoint(
     CheckpointError
         The file is absent, damaged, of another architecture, or a shape does not fit.
     """
-    if positions not in ("resample", "replace", "hybrid"):
+    if positions not in get_args(Positions):
         raise InputError(f"positions must be resample, replace or hybrid, got {positions!r}")
-    if head not in ("keep", "new"):
+    if head not in get_args(Head):
         raise InputError(f"head must be 'keep' or 'new', got {head!r}")
     weights, path = read_weights(source)
     encoding = model.encoding
     if positions == "replace":
         weights = {k: v for k, v in weights.items() if not k.startswith(_ENCODING)}
     elif encoding.name == "learned":
-        weights = _with_free_table(weights, model)
+        weights = _with_table_to_resample(weights, model)
     if not any(name.startswith(_ENCODING) for name in weights):
         _check_encoding(encoding, positions)
     table = None
@@ -199,14 +197,14 @@ def load_checkpoint(
         _check_architecture(missing, unexpected, targets, weights, path)
     loaded = {name: weights[name] for name in targets if name in weights}
     _check_shapes(loaded, targets, path)
-    sentence = _place(encoding, table, positions, loaded, path)
+    sentence = _load_positions(encoding, table, positions, loaded, path)
     model.load_state_dict(loaded, strict=False)
     kept = "from the file" if "head.weight" in loaded else "as in the model"
     return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept)
 
 
-def _with_free_table(weights: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Weights of this package with a learned table of another grid, that table as timm has it."""
+def _with_table_to_resample(weights: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
+    """Weights with a learned table of another grid moved to timm's name, to be resampled."""
     patches, tokens = (weights.get(f"{_TABLE}.{part}") for part in ("patches", "tokens"))
     held = model.state_dict().get(f"{_TABLE}.patches")
     if patches is None or held is None or patches.shape == held.shape:
@@ -217,7 +215,7 @@ def _with_free_table(weights: dict[str, Tensor], model: Model) -> dict[str, Tens
 
 
 def _targets(model: Model, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the model a file is to fill."""
+    """The tensors of the model that a file should fill."""
     with_encoding = any(name.startswith(_ENCODING) for name in weights)
     return {
         name: tensor
@@ -285,17 +283,17 @@ def _check_shapes(weights: Mapping[str, Tensor], targets: Mapping[str, Tensor], 
     raise CheckpointError(f"{path}: {_some(each)}{hint}")
 
 
-def _place(
+def _load_positions(
     encoding: AbstractEncoding,
     table: LearnedPositions | None,
     positions: Positions,
     loaded: dict[str, Tensor],
     path: Path,
 ) -> str:
-    """Give the learned table to the encoding, or leave it out; a sentence about it.
+    """Give the learned table to the encoding or leave it out; returns a sentence for the report.
 
-    A class token whose row nobody takes has it added to the token in `loaded`: that row says
-    nothing about place, and the weights were trained with it.
+    If the encoding has no row for the class token, the row of the table is added to the token in
+    `loaded`: it says nothing about position, and the weights were trained with it.
     """
     if table is None:
         if any(name.startswith(_ENCODING) for name in loaded):
@@ -321,9 +319,9 @@ def _place(
 def _load_table(
     encoding: AbstractEncoding, table: LearnedPositions, n_rows: int, path: Path
 ) -> None:
-    """Hand the table to the encoding, whose grid it is resampled to.
+    """Load the table into the encoding, which resamples it to its grid.
 
-    Prefix tokens the file does not know get zeros.
+    Prefix tokens without a row in the file get zeros.
     """
     dim = table.patches.shape[1]
     if dim != encoding.size.dim:

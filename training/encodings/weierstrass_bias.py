@@ -1,0 +1,189 @@
+"""Attention biases that are functions of the displacement of two patches on a lattice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from training.encodings.elliptic_values import (
+    Frame,
+    Values,
+    fixed_differences,
+    fixed_green,
+    learned_differences,
+    learned_green,
+)
+from training.encodings.encoding import AbstractEncoding
+from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
+from training.encodings.lattice import LatticeParameter, inverse_softplus
+from training.encodings.size import EncodingSize, refuse_poles
+from training.encodings.weierstrass_options import (
+    Compression,
+    GreenOptions,
+    LatticeBiasOptions,
+    RelativeOptions,
+    learned_part,
+)
+from wefpe_core import Lattice
+
+# Bounded features from values that have poles. The values themselves stay exact.
+COMPRESSIONS: dict[Compression, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,  # the paper's; next to a pole all values are 1
+    "softsign": F.softsign,  # x/(1+|x|) still tells large values apart
+}
+
+
+class AbstractLatticeBias(AbstractEncoding):
+    """A lattice that may be learned, and a grid that lies on it."""
+
+    kind = "bias"
+
+    def __init__(self, size: EncodingSize, options: LatticeBiasOptions) -> None:
+        super().__init__(size)
+        self.alpha_u, self.alpha_v = options.alphas()
+        self.lattice_parameter = LatticeParameter(
+            options.starting_lattice(), learned_part(options), options.tau_min, options.tau_max
+        )
+
+    def lattice(self) -> Lattice:
+        """The present lattice, as numbers."""
+        return self.lattice_parameter.lattice()
+
+    def offsets(self, grid: Grid) -> Offsets:
+        """The displacements of a grid, as a table of indices that never changes."""
+        return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
+
+    def frame(self, grid: Grid) -> Frame:
+        """How the grid lies on the lattice."""
+        return Frame(grid, self.alpha_u, self.alpha_v)
+
+
+class RelativeEncoding(AbstractLatticeBias):
+    r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
+
+    The values at differences come from those at the patches by the addition formula. The paper
+    promises this, but its features cannot deliver it. There are (2H-1)(2W-1) differences; each is
+    computed once, from the pair nearest to the middle of the grid, and serves all pairs.
+    """
+
+    name = "weierstrass_relative"
+    summary = "attention bias from wp and wp' of the displacement, by the addition formula"
+    formula = "logits_ij + w_h . c(s [Re wp, Im wp, Re wp', Im wp'](z_j - z_i))"
+    options_class = RelativeOptions
+
+    def __init__(self, size: EncodingSize, options: RelativeOptions) -> None:
+        super().__init__(size, options)
+        self.options = options
+        self.scale_raw = None
+        if options.learnable:
+            self.scale_raw = nn.Parameter(torch.tensor(inverse_softplus(options.scale)))
+        layers = size.depth if options.per_layer else 1
+        self.weight = nn.Parameter(torch.empty(layers, size.num_heads, options.features))
+        nn.init.trunc_normal_(self.weight, std=options.initial_std)
+        self.self_bias = None
+        if options.diagonal == "learned":
+            self.self_bias = nn.Parameter(torch.zeros(layers, size.num_heads))
+
+    def no_weight_decay(self) -> set[str]:
+        return {name for name, _ in self.named_parameters()}
+
+    def values(self, grid: Grid) -> Values:
+        """Re and Im of wp and wp' at the displacements of `offsets`, float64, with gradients."""
+        grid = checked_grid(grid)
+        refuse_poles(grid, self.alpha_u, self.alpha_v)
+        if self.lattice_parameter.learned == "nothing":
+            return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
+        omegas = self.lattice_parameter.half_periods(self.device)
+        return learned_differences(self.frame(grid), omegas)
+
+    def _fixed_values(self, grid: Grid) -> Values:
+        values = fixed_differences(self.options.backend, self.frame(grid), self.lattice())
+        return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
+
+    def features(self, grid: Grid) -> Tensor:
+        """The compressed features of the displacements, cast once to the module's dtype."""
+        values = self.values(grid)[: self.options.features]
+        scale: Tensor | float = self.options.scale
+        if self.scale_raw is not None:
+            scale = F.softplus(self.scale_raw.to(self.working_dtype))
+        compress = COMPRESSIONS[self.options.compression]
+        return compress(scale * torch.stack(values, dim=-1)).to(self.dtype)
+
+    def bias(self, grid: Grid, layer: int) -> Tensor:
+        grid = checked_grid(grid)
+        self.check_layer(layer)
+        by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid))
+        own = by_offset[layer if self.options.per_layer else 0]
+        return own[:, self.offsets(grid).pairs]
+
+    def _by_offset(self, grid: Grid) -> Tensor:
+        """(layers, heads, displacements)"""
+        bias = torch.einsum("lhf,nf->lhn", self.weight, self.features(grid))
+        instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
+        return torch.where(self.frame(grid).coincident(self.offsets(grid)), instead, bias)
+
+
+class GreenEncoding(AbstractLatticeBias):
+    r"""Bias :math:`s_h G(z_j - z_i)`, :math:`s_h = {\rm softplus}(s_h^{raw}) > 0`.
+
+    G is the Green function of the torus: :math:`\Delta G = 2\pi/A - 2\pi\delta_\Lambda`. On a
+    rectangular lattice it strictly decreases whenever a row or a column offset grows, as long as
+    offsets stay within half a period (alpha at most 1/2).
+
+    Over a disk of radius r its mean is :math:`\frac12 - \log r + \pi r^2/(4A)` exactly, since
+    :math:`G + \log|z|` vanishes at 0 and has the constant Laplacian :math:`2\pi/A`.
+    """
+
+    name = "weierstrass_green"
+    summary = "attention bias from the Green function of the torus: proven decay with distance"
+    formula = "logits_ij + s_h G(z_j - z_i), G(z) = -log|sigma(z)| + Re(G2* z^2)/2 + pi|z|^2/(2A)"
+    options_class = GreenOptions
+
+    def __init__(self, size: EncodingSize, options: GreenOptions) -> None:
+        super().__init__(size, options)
+        self.options = options
+        layers = size.depth if options.per_layer else 1
+        raw = inverse_softplus(options.strength)
+        self.strength_raw = nn.Parameter(torch.full((layers, size.num_heads), raw))
+
+    def strengths(self) -> Tensor:
+        """s_h, positive, (layers, heads)."""
+        return F.softplus(self.strength_raw)
+
+    def values(self, grid: Grid) -> Tensor:
+        """G at the displacements of `offsets`, in float64; at 0 what the option diagonal says."""
+        grid = checked_grid(grid)
+        if self.lattice_parameter.learned == "nothing":
+            return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
+        omegas = self.lattice_parameter.half_periods(self.device)
+        area = 4.0 * omegas.omega1 * omegas.omega3_im
+        return self._with_diagonal(learned_green(self.frame(grid), omegas), area, grid)
+
+    def _fixed_values(self, grid: Grid) -> Tensor:
+        lattice = self.lattice()
+        values = fixed_green(self.options.backend, self.frame(grid), lattice)
+        area = 4.0 * (complex(lattice.omega1).conjugate() * complex(lattice.omega3)).imag
+        values = values.to(self.working_dtype).to(self.device)
+        return self._with_diagonal(values, values.new_tensor(area), grid)
+
+    def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
+        skip = self.frame(grid).coincident(self.offsets(grid))
+        if self.options.diagonal == "nearest":
+            others = torch.where(skip, -math.inf, values).amax()
+            # A grid of one patch has no other, and a bias for it alone changes nothing.
+            instead = torch.where(torch.isfinite(others), others, 0.0)
+        else:
+            patch = area * (self.alpha_u * self.alpha_v / (grid[0] * grid[1]))
+            instead = 0.5 - 0.5 * torch.log(patch / math.pi) + patch / (4.0 * area)
+        return torch.where(skip, instead, values)
+
+    def bias(self, grid: Grid, layer: int) -> Tensor:
+        grid = checked_grid(grid)
+        self.check_layer(layer)
+        green = self.table(("green", grid), lambda: self.values(grid).to(self.dtype))
+        strengths = self.strengths()[layer if self.options.per_layer else 0]
+        return strengths[:, None, None] * green[self.offsets(grid).pairs]

@@ -1,0 +1,1 @@
+"""Mutation testing: would the verifier notice if the kernel were wrong?"""
