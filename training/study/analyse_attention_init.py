@@ -28,7 +28,6 @@ from training.study.analysis import (
 from training.study.encoding_choice import GRID, HEADS, USUAL, choose_encodings
 from training.study.initial_attention import (
     InitialAttention,
-    Locality,
     Numbers,
     Start,
     locality,
@@ -51,21 +50,12 @@ def table_rows(found: Sequence[InitialAttention]) -> list[Row]:
     """A row for each encoding and seed, and one for each of its heads."""
     rows: list[Row] = []
     for each in found:
-        first = {"encoding": each.label, "seed": each.seed}
-        rows.append(first | {"head": "mean"} | _columns(each.locality))
-        for number, head in enumerate(each.heads):
-            rows.append(first | {"head": number} | _columns(locality(head, each.query)))
+        heads = {"mean": each.mean} | dict(enumerate(each.heads))
+        for head, attention in heads.items():
+            found_here = locality(attention, each.query)
+            row = {"encoding": each.label, "seed": each.seed, "head": head} | asdict(found_here)
+            rows.append(row | {"query_is_largest": found_here.query_is_largest})
     return rows
-
-
-def _columns(found: Locality) -> dict[str, Any]:
-    """All statistics; None where one is not defined."""
-    values = asdict(found) | {"query_is_largest": found.query_is_largest}
-    return {name: _none_if_nan(value) for name, value in values.items()}
-
-
-def _none_if_nan(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
@@ -76,19 +66,17 @@ def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
     """
     result = []
     for label in dict.fromkeys(each.label for each in found):
-        mine = [each.locality for each in found if each.label == label]
-        largest = [m.query_is_largest for m in mine if m.query_is_largest is not None]
+        seeds = [each.locality for each in found if each.label == label]
+        largest = [each.query_is_largest for each in seeds if each.query_is_largest is not None]
         row: dict[str, Any] = {"encoding": label}
-        row |= {
-            "query_is_largest": sum(largest) if largest else None,
-            "seeds_ordered": len(largest),
-        }
+        row |= {"query_is_largest": sum(largest) if largest else None}
+        row |= {"seeds_ordered": len(largest)}
         for name in _HEADINGS:
-            values = [getattr(m, name) for m in mine]
+            values = [getattr(each, name) for each in seeds]
             # A statistic that is not defined for one seed is not defined for their mean.
-            row[name] = _none_if_nan(float(np.mean(values)))
-            row[f"{name}_low"] = _none_if_nan(float(np.min(values)))
-            row[f"{name}_high"] = _none_if_nan(float(np.max(values)))
+            for end, number in (("", np.mean), ("_low", np.min), ("_high", np.max)):
+                value = float(number(values))
+                row[name + end] = None if math.isnan(value) else value
         result.append(row)
     return result
 

@@ -19,7 +19,6 @@ from training.study.analysis import (
     AnalysisCommand,
     Options,
     Progress,
-    none_if_undefined,
     silent,
 )
 from training.study.decay_figures import comparison_figure, detail_figure
@@ -45,7 +44,7 @@ from wefpe_core.reporting import markdown_table
 
 
 def csv_rows(rows: Sequence[DecayRow]) -> list[dict[str, Any]]:
-    """A row for each encoding and protocol; None where a statistic is not defined."""
+    """A row for each encoding and protocol; NaN where a statistic is not defined."""
     return [
         {
             "encoding": row.encoding,
@@ -53,13 +52,10 @@ def csv_rows(rows: Sequence[DecayRow]) -> list[dict[str, Any]]:
             "protocol": row.protocol,
             "null": row.null,
             "seeds": row.seeds,
-            **{name: none_if_undefined(value) for name, value in row.mean._asdict().items()},
-            **{
-                f"{name}_sd": none_if_undefined(value)
-                for name, value in row.deviation._asdict().items()
-            },
-            "raw_low": none_if_undefined(row.low),
-            "raw_high": none_if_undefined(row.high),
+            **row.mean._asdict(),
+            **{f"{name}_sd": value for name, value in row.deviation._asdict().items()},
+            "raw_low": row.low,
+            "raw_high": row.high,
         }
         for row in rows
     ]

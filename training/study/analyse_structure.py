@@ -18,7 +18,6 @@ from training.study.analysis import (
     AnalysisCommand,
     Options,
     Progress,
-    none_if_undefined,
     silent,
 )
 from training.study.decay_measures import interaction_matrix, position_table
@@ -258,8 +257,7 @@ def structure_analysis(
         found.append(structure_of(choice, grid, seed))
     progress("drawing")
     rows = [
-        {"encoding": each.label, "kind": each.kind, "space": each.space}
-        | {key: none_if_undefined(value) for key, value in each.numbers.items()}
+        {"encoding": each.label, "kind": each.kind, "space": each.space} | each.numbers
         for each in found
     ]
     return Analysis(

@@ -271,8 +271,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def none_if_undefined(value: float) -> float | None:
-    """The number, or None where it is NaN or infinite."""
-    return value if math.isfinite(value) else None
