@@ -27,8 +27,6 @@ from wefpe_core.reporting import markdown_table
 
 Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 
-_RESAMPLES = 10_000
-_COVERAGE = 0.95
 FEWEST = 3  # seeds of an interval; two say too little about the spread
 _FEWEST_TO_RESAMPLE = 5  # with three, the bootstrap's interval is the whole range
 
@@ -84,19 +82,19 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
 
 def bootstrap_interval(differences: Sequence[float] | np.ndarray) -> Interval:
     """The percentile interval of the mean, from 10,000 resamples that are always the same."""
-    values = np.asarray(differences, dtype=float)
-    draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    tail = 50.0 * (1.0 - _COVERAGE)
-    low, high = np.percentile(values[draws].mean(axis=1), [tail, 100.0 - tail])
-    return Interval(float(low), float(high))
+    from scipy.stats import bootstrap
+
+    options: dict[str, Any] = {"n_resamples": 10_000, "method": "percentile"}
+    found = bootstrap((differences,), np.mean, rng=np.random.default_rng(0), **options)
+    return Interval(*map(float, found.confidence_interval))
 
 
 def student_interval(differences: Sequence[float] | np.ndarray) -> Interval:
-    """The mean plus and minus Student's quantile times its standard error."""
+    """The mean plus and minus Student's quantile for 95 % times its standard error."""
     from scipy.stats import t
 
     values = np.asarray(differences, dtype=float)
-    half = t.ppf(0.5 + _COVERAGE / 2.0, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return Interval(float(values.mean() - half), float(values.mean() + half))
 
 
