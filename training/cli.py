@@ -59,7 +59,7 @@ COMMANDS = {
         "training.commands.bench:app", "Time the backends, the models and the training engine."
     ),
     "docs": Command(
-        "training.commands.docs:app", "Write generated tables into README.md and other pages."
+        "training.commands.docs:app", "Write generated tables and figures into README.md and docs."
     ),
 }
 

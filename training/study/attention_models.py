@@ -66,9 +66,9 @@ def open_models(
     models: list[AttentionModel] = []
     for name, is_run in kinds.items():
         if is_run:
-            model = _of_run(Path(name), labels[Path(name)])
+            model = _model_of_run(Path(name), labels[Path(name)])
         else:
-            model = _of_weights(name, tuple(mean), tuple(std))
+            model = _model_of_weights(name, tuple(mean), tuple(std))
         if any(model.label == other.label for other in models):
             model = replace(model, label=f"{model.label} ({len(models) + 1})")
         models.append(model)
@@ -86,7 +86,7 @@ def _is_run(source: Source) -> bool:
     return path.is_dir()
 
 
-def _of_run(path: Path, label: str) -> AttentionModel:
+def _model_of_run(path: Path, label: str) -> AttentionModel:
     run = open_finished_run(path)
     model = checked_model(run.model, str(path))
     return AttentionModel(label, model, run.splits.normalise, run.splits.class_names, run)
@@ -107,7 +107,9 @@ def checked_model(model: nn.Module, name: str) -> VisionTransformer:
     return model
 
 
-def _of_weights(source: str, mean: tuple[float, ...], std: tuple[float, ...]) -> AttentionModel:
+def _model_of_weights(
+    source: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> AttentionModel:
     weights, path = read_weights(source)
     model, size = vit_of_weights(weights, path)
     load_checkpoint(model, source)

@@ -22,11 +22,11 @@ from training.encodings import AbstractEncoding, available_encodings, build_enco
 from training.encodings.grid import Grid
 from training.encodings.learned import Resampling, resample_table
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, SIGNED_MAP, new_figure
+from training.study.encoding_choice import DEPTH, DIM, GRID, HEADS
 
-GRID: Grid = (14, 14)
 MARKED = (7, 7)  # row and column of the patch the others are compared with
 SEED = 0
-_MODEL: dict[str, Any] = {"dim": 192, "depth": 12, "num_heads": 3, "grid": GRID}
+_MODEL: dict[str, Any] = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "grid": GRID}
 _LARGE, _SMALL = 8.5, 7.0  # points
 
 Map = npt.NDArray[np.float64]
@@ -366,16 +366,14 @@ def measured_changes(seed: int = 0) -> list[TableChange]:
         # The grids of 14 and 24 patches share no centre, unless the larger covers 24/14 as much.
         for grid, alpha in ((GRID, _ALPHA), (LARGER, _ALPHA * LARGER[0] / height)):
             torch.manual_seed(seed)
-            encoding = build_encoding(
-                name, dim=192, depth=12, num_heads=3, grid=grid, alpha_u=alpha
-            ).double()
+            encoding = build_encoding(name, **_MODEL | {"grid": grid}, alpha_u=alpha).double()
             with torch.no_grad():
                 table = encoding.eval().additive(grid)
             assert table is not None
             tables.append(table.reshape(*grid, -1)[:height, :width])
         changes.append(TableChange(name, "evaluated at 24 x 24", relative_change(*tables)))
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(height * width, 192, generator=generator, dtype=torch.float64)
+    table = torch.randn(height * width, DIM, generator=generator, dtype=torch.float64)
     for method in get_args(Resampling):
         there = resample_table(table, GRID, LARGER, method)
         back = resample_table(there, LARGER, GRID, method)
