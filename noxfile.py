@@ -15,16 +15,7 @@ nox.options.reuse_venv = "yes"
 
 REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its page
 CLAIMS = "build/claims"
-ANALYSES = "build/analyses"
 RESULTS = "docs/results"  # the rows of the study, and what is made of them
-# What docs/analyses.md shows, and the arguments that make it.
-SHOWN = {
-    "surface": (),
-    "structure": (),
-    "decay": (),
-    "attention-init": ("--start", "authors"),
-    "relative": (),
-}
 
 BENCHMARKS = ("backends", "models", "training")
 
@@ -84,17 +75,14 @@ def readme(session: nox.Session) -> None:
     session.run("wefpe", "docs", "readme", f"{REPORT[1]}/report.json", f"{CLAIMS}/claims.json")
     shutil.copy(f"{CLAIMS}/claims.md", "docs/claims.md")
     session.run("wefpe", "encodings", "--draw", "docs/encodings")
-    shutil.rmtree(ANALYSES, ignore_errors=True)
-    for name, arguments in SHOWN.items():
-        session.run("wefpe", "analyse", name, *arguments, "--output", f"{ANALYSES}/{name}")
-    session.run("python", "-m", "training.study.docs", ANALYSES, "docs/analyses")
+    session.run("wefpe", "docs", "analyses", "docs/analyses")
 
 
 @nox.session(default=False)
 def results(session: nox.Session) -> None:
     """Make the tables and pictures of the study anew from its rows; trains nothing."""
     install_project(session)
-    session.run("python", "-m", "training.study.results", RESULTS)
+    session.run("wefpe", "results", RESULTS)
     session.run("wefpe", "docs", "fill", RESULTS, "README.md", f"{RESULTS}/README.md")
 
 

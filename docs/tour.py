@@ -5,7 +5,8 @@ import numpy as np
 import torch
 
 from training.encodings import build_encoding
-from training.study import decay_measures as measures
+from training.study import pair_statistics as statistics
+from training.study.decay_measures import interaction_matrix
 from wefpe_core import Lattice, get_backend
 
 # %% A lattice is two half-periods. This one is square, with invariants g2 = 1 and g3 = 0.
@@ -44,15 +45,15 @@ print("table for 14 x 14 patches:", tuple(encoding.additive((14, 14)).shape))
 print("table for  9 x 16 patches:", tuple(encoding.additive((9, 16)).shape))
 
 # %% Does similarity decay with distance, as the paper says? Over all pairs, beside a control.
-pairs = measures.patch_pairs((14, 14))
+pairs = statistics.patch_pairs((14, 14))
 distance = np.sqrt(pairs.squared)
 for name in ("weierstrass", "sincos2d", "learned"):
     encoding = build_encoding(name, dim=192, depth=12, num_heads=3, grid=(14, 14))
-    similarity = measures.interaction_matrix(encoding, (14, 14))
+    similarity = interaction_matrix(encoding, (14, 14))
     each = similarity[pairs.first, pairs.second]
-    means = measures.mean_by_distance(similarity, pairs)
-    all_pairs, ranks = measures.pearson(distance, each), measures.spearman(distance, each)
-    by_distance = measures.pearson(pairs.distances, means)
+    means = statistics.mean_by_distance(similarity, pairs)
+    all_pairs, ranks = statistics.pearson(distance, each), statistics.spearman(distance, each)
+    by_distance = statistics.pearson(pairs.distances, means)
     print(f"{name:>12}: all pairs {all_pairs:+.2f}, means per distance {by_distance:+.2f}", end="")
     print(f", ranks {ranks:+.2f}")
 

@@ -62,39 +62,45 @@ COMMANDS = {
         "verification.mutation.run:mutants", "Damage the kernel; does the verifier notice?"
     ),
     "docs": Command(
-        "training.commands.docs:app", "Write generated tables into README.md and other pages."
+        "training.commands.docs:app", "Write generated tables and figures into README.md and docs."
     ),
 }
 
 
 class LazyGroup(TyperGroup):
-    """The commands of `COMMANDS`; listing them imports none of them."""
+    """Commands that are imported when they are called: those of `COMMANDS`."""
+
+    def summaries(self) -> dict[str, str]:
+        """The names of the commands and a line about each; this imports none of them."""
+        return {name: command.summary for name, command in COMMANDS.items()}
+
+    def load(self, name: str) -> Any:
+        """A function with typer's annotations, or a typer.Typer."""
+        module, _, attribute = COMMANDS[name].target.partition(":")
+        return getattr(import_module(module), attribute)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(self.summaries())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in self.summaries():
+            return None
+        found = self.load(cmd_name)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+            found.command(cmd_name)(function)
+        return typer.main.get_command(found)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in COMMANDS:
-            end = did_you_mean(args[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        known = self.summaries()
+        if args[0] not in known:
+            end = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
             ctx.fail(f"unknown command {args[0]!r}{end}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
-
-
-def load_command(name: str) -> Any:
-    """The command of that name, imported."""
-    module, _, attribute = COMMANDS[name].target.partition(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
-        found.command(name)(function)
-    return typer.main.get_command(found)
+            formatter.write_dl(list(self.summaries().items()))
 
 
 app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -18,20 +18,21 @@ def compare(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="Keys set otherwise in every run.", metavar="KEY=VALUE"),
+        typer.Argument(help="Keys of the config to change in every run.", metavar="KEY=VALUE"),
     ] = None,
     encoding: Annotated[
         list[str] | None,
         typer.Option(
             "--encoding",
             "-e",
-            help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4; "
-            "repeat it for each. learned, sincos2d and weierstrass if not given.",
+            help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4. Repeat "
+            "the option for each; the default is learned, sincos2d and weierstrass.",
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2 or 0-4.")] = "0-2",
     reference: Annotated[
-        str, typer.Option(help="The encoding the others are compared with; the first if not given.")
+        str,
+        typer.Option(help="The encoding that others are compared with. The default is the first."),
     ] = "",
     controls: Annotated[
         bool,
@@ -42,18 +43,17 @@ def compare(
         ),
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="Where everything goes; comparisons/CONFIG if not given.")
+        Path | None, typer.Option(help="Where to write. The default is comparisons/CONFIG.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs train at a time.")] = 1,
     table_only: Annotated[
         bool, typer.Option("--table-only", help="Train nothing; summarise the finished runs.")
     ] = False,
 ) -> int:
     """Train every encoding with every seed, and compare them seed by seed.
 
-    Runs that are finished are kept, so the command can be stopped and given again; a crash costs
-    the run it hit. The folder gets runs.csv (a line for each run), comparison.md and
-    comparison.png.
+    Finished runs are kept, so the command can be stopped and repeated; a crash costs one run. The
+    folder gets runs.csv (a line for each run), comparison.md and comparison.png.
     """
     from training.config import load_config
     from training.parsing import parse_seeds

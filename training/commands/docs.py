@@ -1,4 +1,4 @@
-"""``wefpe docs``: write generated tables into README.md and other pages of the checkout."""
+"""``wefpe docs``: write generated tables and figures into the pages of the checkout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from verification import readme as pages_with_tables
 
@@ -13,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Write generated tables into README.md and other pages of the checkout.",
+    help="Write generated tables and figures into README.md and other pages of the checkout.",
 )
 
 
@@ -36,3 +37,15 @@ def fill(
 ) -> None:
     """Put each NAME.md of a folder between the markers of that name in the pages."""
     pages_with_tables.fill_pages(folder, pages)
+
+
+@app.command()
+def analyses(
+    folder: Annotated[Path, typer.Argument(help="The folder of the figures of docs/analyses.md.")],
+) -> None:
+    """Make the figures and tables of docs/analyses.md anew; this takes minutes."""
+    from training.study.gallery import analyse_for_docs
+
+    with Console(stderr=True).status("working") as status:
+        paths = analyse_for_docs(folder, progress=status.update)
+    print(*paths, sep="\n")

@@ -78,7 +78,7 @@ def encodings(
         for path in draw_encodings(draw, names or []):
             print(path)
     elif resolution:
-        from training.study.resolution_tables import resolution_table
+        from training.study.draw_encodings import resolution_table
 
         console.print(resolution_table())
     elif names:

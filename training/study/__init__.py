@@ -1,5 +1,5 @@
-"""Analyses of encodings and of trained models: what the paper shows, for any encoding.
+"""The study of one paper: comparisons of encodings, published rows, and analyses.
 
-Each module has one function that computes numbers and one that makes an `Analysis` of them, with
-figures, tables and a caption. ``wefpe analyse`` writes them.
+``compare`` trains, ``publish`` keeps rows, ``results`` makes tables of them, ``analyse_NAME`` is
+``wefpe analyse NAME``. The library (config, data, encodings, models, engine) imports none of it.
 """

@@ -1,4 +1,4 @@
-"""Models that can be asked for their attention: of finished runs, and published weights."""
+"""Models that give their attention, from finished runs and published weights, and photographs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from training.models import (
 from training.models.checkpoint_files import HUB_PREFIX, read_weights
 from training.models.pretrained import split_positions
 from training.parsing import ImageSize, height_and_width
-from training.study.run_groups import labels_of
+from training.study.run_groups import label_runs
 from wefpe_core.errors import InputError
 
-Source = str | Path  # folder of a run, file of weights, or hf-hub:owner/name
+Source = str | Path  # the folder of a run, a file of weights, or hf-hub:owner/name
 
 
 @dataclass(frozen=True)
-class AttentiveModel:
-    """A model with what is needed to show it an image as in training."""
+class AttentionModel:
+    """A model, and how images are prepared for it as in training."""
 
     label: str
     model: VisionTransformer
-    normalise: Normalisation  # by the mean and deviation of its training, at its own size
+    normalise: Normalisation  # with the mean, deviation and size of its training
     class_names: tuple[str, ...]  # empty if unknown
     run: FinishedRun | None = None  # None for published weights
 
@@ -49,11 +49,10 @@ def open_models(
     *,
     mean: Sequence[float] = (0.5,),
     std: Sequence[float] = (0.5,),
-) -> list[AttentiveModel]:
-    """Models of run folders and of files of weights, all checked before the first is opened.
+) -> list[AttentionModel]:
+    """Models from run folders and files of weights, all checked before the first is opened.
 
-    `mean` and `std` are for files of weights, which do not say how their images were normalised;
-    a run knows.
+    `mean` and `std` are for files of weights, which do not say how their images were normalised.
     """
     if not sources:
         raise InputError("no model is named")
@@ -61,15 +60,15 @@ def open_models(
     runs = {
         Path(name): config_of_finished_run(Path(name)) for name, is_run in kinds.items() if is_run
     }
-    labels = labels_of(runs)
-    if len(set(labels.values())) < len(labels):  # those that differ only in the seed
+    labels = label_runs(runs)
+    if len(set(labels.values())) < len(labels):  # some differ only in the seed
         labels = {path: f"{label}, seed {runs[path].seed}" for path, label in labels.items()}
-    models: list[AttentiveModel] = []
+    models: list[AttentionModel] = []
     for name, is_run in kinds.items():
         if is_run:
-            model = _of_run(Path(name), labels[Path(name)])
+            model = _model_of_run(Path(name), labels[Path(name)])
         else:
-            model = _of_weights(name, tuple(mean), tuple(std))
+            model = _model_of_weights(name, tuple(mean), tuple(std))
         if any(model.label == other.label for other in models):
             model = replace(model, label=f"{model.label} ({len(models) + 1})")
         models.append(model)
@@ -87,18 +86,18 @@ def _is_run(source: Source) -> bool:
     return path.is_dir()
 
 
-def _of_run(path: Path, label: str) -> AttentiveModel:
+def _model_of_run(path: Path, label: str) -> AttentionModel:
     run = open_finished_run(path)
     model = checked_model(run.model, str(path))
-    return AttentiveModel(label, model, run.splits.normalise, run.splits.class_names, run)
+    return AttentionModel(label, model, run.splits.normalise, run.splits.class_names, run)
 
 
 def checked_model(model: nn.Module, name: str) -> VisionTransformer:
-    """The model, if its attention says how its tokens mix."""
+    """The model, or an error if its attention alone does not say how its tokens mix."""
     if isinstance(model, HybridVisionTransformer):
         raise InputError(
-            f"{name} is a DHVT: its convolutions mix patches beside the attention, and its head "
-            "tokens pass no layer, so that a rollout of attention would not describe it"
+            f"{name} is a DHVT: its convolutions mix patches besides the attention, and its head "
+            "tokens pass through no layer, so that a rollout of attention would not describe it"
         )
     if not isinstance(model, VisionTransformer):
         raise InputError(
@@ -108,21 +107,23 @@ def checked_model(model: nn.Module, name: str) -> VisionTransformer:
     return model
 
 
-def _of_weights(source: str, mean: tuple[float, ...], std: tuple[float, ...]) -> AttentiveModel:
+def _model_of_weights(
+    source: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> AttentionModel:
     weights, path = read_weights(source)
     model, size = vit_of_weights(weights, path)
     load_checkpoint(model, source)
     normalise = Normalisation(mean, std, size=size, channels=3)
-    # Files of the hub all have one name; the folder says which they are.
+    # All files of the hub have the same name; the folder tells them apart.
     named = path.parent.name if path.stem in ("model", "pytorch_model") else path.stem
     label = source if source.startswith(HUB_PREFIX) else named
-    return AttentiveModel(label, model.eval(), normalise, ())
+    return AttentionModel(label, model.eval(), normalise, ())
 
 
 def vit_of_weights(
     weights: Mapping[str, Tensor], path: Path
 ) -> tuple[VisionTransformer, tuple[int, int]]:
-    """A model of the shape of some weights in timm's names, and the size of its images."""
+    """A model with the shapes of these weights in timm's names, and the size of its images."""
     try:
         dim, _, patch, _ = weights["patch_embed.proj.weight"].shape
         table = split_positions(weights, path)
@@ -148,18 +149,18 @@ def vit_of_weights(
     return model, size
 
 
-# Photographs for models: read and checked at once, cut to the shape a model sees.
+# --- Photographs ---------------------------------------------------------------------------
 
-_WIDE_MODES = ("I", "F")  # more than 8 bits: converting them would clip
+_WIDE_MODES = ("I", "F")  # more than 8 bits, which a conversion would clip
 _TRANSPARENT_MODES = ("RGBA", "LA", "PA", "RGBa", "La")
 
 
 @dataclass(frozen=True)
 class Photograph:
-    """A decoded image with its name."""
+    """A decoded image and its name."""
 
     name: str
-    image: Image.Image  # RGB, turned as its EXIF data say, on white where it is transparent
+    image: Image.Image  # RGB, turned as its EXIF data say, white where it is transparent
 
     def fitted(self, size: ImageSize, channels: int) -> Tensor:
         """uint8 (channels, height, width): scaled to cover that size, the middle cut out."""
@@ -171,7 +172,7 @@ class Photograph:
 
 
 def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
-    """Every file decoded, so that what is missing or no image is named before any work."""
+    """Decode every file, so that one that is missing or no image is named before any work."""
     photographs = []
     unique = list(dict.fromkeys(map(Path, paths)))
     stems = [path.stem for path in unique]
@@ -194,7 +195,7 @@ def read_photographs(paths: Sequence[Path]) -> list[Photograph]:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """In RGB; what lies under transparent pixels is arbitrary and nobody has seen it."""
+    """The image in RGB, with white in place of the arbitrary colours of transparent pixels."""
     if image.mode not in _TRANSPARENT_MODES and "transparency" not in image.info:
         return image.convert("RGB")
     above = image.convert("RGBA")

@@ -1,4 +1,4 @@
-"""Every encoding with every seed: each run a process of its own, finished ones never repeated."""
+"""Train every encoding with every seed, each run in its own process; finished runs are kept."""
 
 from __future__ import annotations
 
@@ -27,14 +27,11 @@ from training.study.statistics import (
 )
 from wefpe_core.errors import InputError
 
-# The arms of a comparison: one encoding with its options each, written as users type them.
-#
-# ``weierstrass:fidelity=authors,alpha_u=0.4`` is an encoding with two options. A few keys are of
-# the config rather than of the encoding: ``scale_match``, ``backend``, and ``positions``, what
-# becomes of the learned positions of pre-trained weights. Options the config has for the same
-# encoding stay; another encoding starts from its defaults.
+# --- Arms ----------------------------------------------------------------------------------
 
 _SECTION = "position_encoding"
+# The keys of an arm that are keys of the config and not options of the encoding. ``positions``
+# says what becomes of the learned positions of pretrained weights.
 _OF_THE_CONFIG = {
     "scale_match": f"{_SECTION}.scale_match",
     "backend": f"{_SECTION}.backend",
@@ -44,10 +41,13 @@ _OF_THE_CONFIG = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One encoding of a comparison."""
+    """One encoding of a comparison, with options as in ``weierstrass:fidelity=authors,g3=0.4``.
+
+    Options in the config for the same encoding stay; another encoding starts from its defaults.
+    """
 
     label: str  # as typed
-    overrides: tuple[str, ...]  # what it changes in the config
+    overrides: tuple[str, ...]  # the keys that it changes in the config
 
     @property
     def folder_name(self) -> str:
@@ -70,7 +70,7 @@ def is_of_an_arm(key: str) -> bool:
 
 
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
-    """The arms in order; naming one twice is a mistake."""
+    """The arms in order; an arm that is named twice is an error."""
     arms = [parse_arm(text) for text in texts]
     labels = [arm.label for arm in arms]
     for label in labels:
@@ -80,11 +80,11 @@ def parse_arms(texts: Sequence[str]) -> list[Arm]:
 
 
 def control_arms(base: Experiment) -> list[Arm]:
-    """What WEF-PE has to beat, besides the others as they are.
+    """Encodings that share a property with WEF-PE, which it has to beat as well.
 
-    Its table starts at a scale many times that of a learned one, which alone may matter: learned
-    and sincos2d at that scale. And it is a smooth function of the place with few parameters:
-    the same layers on the coordinates z and z^2 in the place of wp' and wp.
+    Its table starts at a scale many times that of a learned one, which alone may matter, so there
+    are learned and sincos2d at that scale. It is also a smooth function of the place with few
+    parameters, so there are the same layers on the coordinates z and z^2 in place of wp' and wp.
     """
     reference = change_config(base, parse_arm("weierstrass").overrides)
     encoding = build_position_encoding(reference)
@@ -95,8 +95,11 @@ def control_arms(base: Experiment) -> list[Arm]:
     return parse_arms([*texts, "weierstrass:function=powers"])
 
 
+# --- Runs ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a comparison."""
 
     arm: Arm
@@ -117,18 +120,18 @@ class Sweep:
     arms: Sequence[Arm]
     seeds: Sequence[int]
     path: Path
-    reference: str = ""  # an arm; the first if not given
-    planned: list[Planned] = field(init=False)
+    reference: str = ""  # the label of an arm; the first by default
+    planned: list[PlannedRun] = field(init=False)
 
     def __post_init__(self) -> None:
         self.reference = self.reference or self.arms[0].label
         if self.reference not in [arm.label for arm in self.arms]:
             labels = ", ".join(arm.label for arm in self.arms)
             raise InputError(f"the reference {self.reference!r} is not among {labels}")
-        # Every config is checked before the first run starts. Seeds are in the outer loop: a
-        # comparison that is stopped has whole pairs.
+        # Every config is checked before the first run starts. Seeds are in the outer loop, so that
+        # a comparison that is stopped has whole pairs.
         self.planned = [
-            Planned(
+            PlannedRun(
                 arm,
                 seed,
                 change_config(self.base, [*arm.overrides, f"seed={seed}"]),
@@ -142,7 +145,7 @@ class Sweep:
         for each in self.planned:
             self._check_folder(each)
 
-    def _check_folder(self, planned: Planned) -> None:
+    def _check_folder(self, planned: PlannedRun) -> None:
         done = planned.folder.read_result()
         if done is not None and not same_config(planned.folder, planned.experiment):
             raise RunError(
@@ -150,11 +153,11 @@ class Sweep:
                 "give the comparison another --folder"
             )
 
-    def unfinished(self) -> list[Planned]:
+    def unfinished(self) -> list[PlannedRun]:
         return [each for each in self.planned if each.folder.read_result() is None]
 
     def train(self, *, jobs: int, console: Console) -> None:
-        """Train what is not finished, `jobs` at a time; one that fails does not stop the rest."""
+        """Train the unfinished runs, `jobs` at a time; a failure does not stop the others."""
         waiting = self.unfinished()
         done = len(self.planned) - len(waiting)
         console.print(f"{len(self.planned)} runs, {done} finished already", highlight=False)
@@ -165,7 +168,7 @@ class Sweep:
                     done += 1
                     outcome = _outcome(running[future], future.result())
                     console.print(f"{done}/{len(self.planned)} {outcome}", highlight=False)
-            except BaseException:  # Ctrl-C, which the runs under way hear too: begin no others
+            except BaseException:  # Ctrl-C also reaches the runs under way; no others begin
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
@@ -188,22 +191,22 @@ class Sweep:
         return summaries
 
 
-def _outcome(planned: Planned, problem: str | None) -> str:
+def _outcome(planned: PlannedRun, problem: str | None) -> str:
     if problem is not None:
         return f"{planned.title}: FAILED: {problem}"
     result = planned.folder.read_result() or {}
     return f"{planned.title}: test accuracy {result['test_accuracy']:.2%}"
 
 
-def _train_apart(planned: Planned, jobs: int) -> str | None:
-    """Run ``wefpe train`` in a process of its own; None, or what it said last."""
+def _train_apart(planned: PlannedRun, jobs: int) -> str | None:
+    """Run ``wefpe train`` in its own process; it returns None, or the last line of a failure."""
     path = planned.folder.path
     config = path.parent / "configs" / f"{path.name}.toml"
     write_whole(config, dump_toml(planned.experiment))
     command = [sys.executable, "-m", "training.cli", "train", str(config)]
     command += ["--folder", str(path), "--resume"]
     if jobs > 1 and not planned.experiment.training.threads:
-        command.append("training.threads=1")  # or they would get in each other's way
+        command.append("training.threads=1")  # more threads would slow the other jobs
     output = path.parent / "output" / f"{path.name}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("a", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""Small pictures of the encodings, for the documentation: ``wefpe encodings --draw FOLDER``.
+"""What ``wefpe encodings`` shows besides its list: small pictures, and the effect of another grid.
 
-Each is a row of maps over the patches of one image and, last, a section through the marked patch
-along its row and its column. What is drawn is the encoding of ViT-Ti/16 at 224 (width 192, 3 heads,
-14 x 14 patches) as it starts, of seed 0, asked through the interface every model uses.
+A picture (``--draw FOLDER``) is a row of maps over the patches of one image and, at its end, a
+section through the marked patch along its row and its column. The encoding is that of ViT-Ti/16 at
+224 (width 192, 3 heads, 14 x 14 patches) as it starts from seed 0.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from rich import box
+from rich.table import Table
 
 from training.encodings import AbstractEncoding, available_encodings, build_encoding
 from training.encodings.grid import Grid
-from training.encodings.learned import resample_table
+from training.encodings.learned import Resampling, resample_table
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, SIGNED_MAP, new_figure
+from training.study.encoding_choice import DEPTH, DIM, GRID, HEADS
 
-GRID: Grid = (14, 14)
 MARKED = (7, 7)  # row and column of the patch the others are compared with
 SEED = 0
-_MODEL: dict[str, Any] = {"dim": 192, "depth": 12, "num_heads": 3, "grid": GRID}
+_MODEL: dict[str, Any] = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "grid": GRID}
 _LARGE, _SMALL = 8.5, 7.0  # points
 
 Map = npt.NDArray[np.float64]
@@ -32,25 +34,25 @@ Map = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Panel:
-    """One map (height, width); signed ones have their zero in the middle of the colours."""
+    """One map (height, width); in a signed one 0 has the middle colour."""
 
     title: str
     values: Map
     is_signed: bool = True
-    limits: tuple[float, float] | None = None  # of the colours; unset: of the values
+    limits: tuple[float, float] | None = None  # of the colours; None: those of the values
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Maps, and a function of the patch that is also shown in section."""
+    """Maps, and one that is also shown in section."""
 
     panels: Sequence[Panel]
     section: Panel
 
 
 def picture_of(name: str) -> Picture:
-    """What is worth seeing of an encoding: its own choice, or that of its kind."""
-    draw = _OWN.get(name)
+    """The picture of an encoding: its own, or that of its kind."""
+    draw = _BY_NAME.get(name)
     if draw is not None:
         return draw()
     encoding = _built(name)
@@ -83,7 +85,7 @@ def _number() -> int:
 
 
 def _additive(encoding: AbstractEncoding) -> Picture:
-    """Features, if it has such, or channels from fast to slow, and the similarity of rows."""
+    """Channels of the table from fast to slow, and the similarity of its rows."""
     table = encoding.additive(GRID)
     assert table is not None
     channels = [Panel(f"channel {i}", _map(table[:, i])) for i in (0, 8, 16, 24)]
@@ -94,11 +96,11 @@ def _rotary(encoding: AbstractEncoding) -> Picture:
     """The cosine of the angles of pairs, and q.k of equal contents at two places."""
     heads, head_dim, patches = encoding.size.num_heads, encoding.size.head_dim, GRID[0] * GRID[1]
     is_interleaved = getattr(encoding, "layout", "half") == "interleaved"
-    # Contents with a single 1, each turned by the angle of its pair.
+    # Each content is a unit vector, turned by the angle of its pair.
     unit = torch.eye(head_dim)[:, None, None].expand(-1, heads, patches, -1)
     with torch.no_grad():
         turned = encoding.rotate(unit, unit, GRID, 0)[0]
-        # All channels equal: what is left is what position does to the product.
+        # All channels are equal, so that only position changes the product.
         same = torch.full((1, heads, patches, head_dim), head_dim**-0.5)
         q, k = encoding.rotate(same, same, GRID, 0)
     panels = []
@@ -113,14 +115,14 @@ def _rotary(encoding: AbstractEncoding) -> Picture:
     return Picture(panels, Panel(f"q·k{where}", _map(product), is_signed=False))
 
 
-# Head and pair, of 32; with axes, two pairs turn with the column and two with the row.
+# Heads and pairs (of 32) that are shown. With axes, two turn with the column, two with the row.
 _FAST_AND_SLOW = ((0, 0), (0, 4), (0, 8), (0, 16))
 _SHOWN = {
     "rope_axial": ((0, 0), (0, 4), (0, 16), (0, 20)),
     "rope_mixed": ((0, 0), (1, 0), (2, 0), (2, 4)),
     "fope": ((0, 0), (0, 4), (1, 4), (0, 12)),
 }
-_BY_HEAD = {"rope_mixed": 2, "fope": 1}  # those whose heads differ, and the one that is compared
+_BY_HEAD = {"rope_mixed": 2, "fope": 1}  # encodings whose heads differ, and the head of q·k
 
 
 def _nothing(encoding: AbstractEncoding) -> Picture:
@@ -144,11 +146,11 @@ _BY_KIND: dict[str, Callable[[AbstractEncoding], Picture]] = {
 }
 
 
-# --- Their own -----------------------------------------------------------------------------
+# --- By name -------------------------------------------------------------------------------
 
 
 def _learned() -> Picture:
-    """One channel on the grid of training, on larger ones and back: noise is what is lost."""
+    """One channel on the grid of training, on a larger one and back: the loss is the noise."""
     table = _built("learned").additive(GRID).detach()
     channel, larger = table[:, :1], (24, 24)
     there = resample_table(channel, GRID, larger, "bicubic_antialias")
@@ -186,7 +188,7 @@ def _features(name: str, titles: Mapping[int, str]) -> Callable[[], Picture]:
 
 
 def _hybrid() -> Picture:
-    """The similarity as the gate opens; sincos2d stands for a pre-trained table."""
+    """The similarity as the gate opens; sincos2d stands for a pretrained table."""
     encoding = _built("weierstrass_hybrid", wef="weierstrass")
     encoding.load_table(_built("sincos2d").additive(GRID), GRID, torch.zeros(1, _MODEL["dim"]))
     panels, start = [], round(float(encoding.gate().detach()), 2)
@@ -203,7 +205,7 @@ def _relative() -> Picture:
     encoding = _built("weierstrass_relative")
     row = encoding.offsets(GRID).pairs[_number()]
     features = encoding.features(GRID)[row]
-    features[_number()] = 0.0  # infinite there; the diagonal has its rule
+    features[_number()] = 0.0  # infinite there; the encoding has a rule for the diagonal
     panels = [
         Panel(f"tanh(s {part})", _map(features[:, i]), limits=(-1.0, 1.0))
         for i, part in enumerate(_PARTS)
@@ -212,7 +214,7 @@ def _relative() -> Picture:
 
 
 def _green() -> Picture:
-    """The attention that the bias alone gives, for strengths a head may learn, and the bias."""
+    """The attention from the bias alone for strengths that a head may learn, and the bias."""
     encoding = _built("weierstrass_green")
     bias = encoding.bias(GRID, 0)[0, _number()]
     strengths = (0.25, 0.5, 1.0, 2.0)
@@ -224,7 +226,7 @@ def _green() -> Picture:
 
 
 def _combined() -> Picture:
-    """What is added and what is a bias, of the two parts it has by default."""
+    """The table and the bias of the two parts that it has by default."""
     encoding = _built("combined")
     bias = encoding.bias(GRID, 0)[0, _number()]
     panels = [
@@ -235,7 +237,7 @@ def _combined() -> Picture:
 
 
 _PARTS = ("Re ℘", "Im ℘", "Re ℘′", "Im ℘′")
-_OWN: dict[str, Callable[[], Picture]] = {
+_BY_NAME: dict[str, Callable[[], Picture]] = {
     "learned": _learned,
     "sincos2d": _sincos,
     "weierstrass": _features(
@@ -251,11 +253,11 @@ _OWN: dict[str, Callable[[], Picture]] = {
 }
 
 
-# --- On paper ------------------------------------------------------------------------------
+# --- Drawing -------------------------------------------------------------------------------
 
 
 def figure_of(picture: Picture) -> Any:
-    """A matplotlib figure, made without the global state of pyplot."""
+    """The matplotlib figure of a picture."""
     maps = [*picture.panels, picture.section]
     figure = new_figure(2.0 * len(maps) + 2.4, 2.15)
     axes = figure.subplots(1, len(maps) + 1, width_ratios=[1.0] * len(maps) + [1.25])
@@ -326,12 +328,70 @@ def _few_ticks(count: int) -> Any:
 
 
 def draw_encodings(folder: Path, names: Sequence[str] = ()) -> list[Path]:
-    """Write one PNG for each encoding, by default for all; returns their paths."""
+    """Write a PNG for each encoding, by default for all; it returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in names or available_encodings():
         path = folder / f"{name}.png"
-        # No version of matplotlib in the file: a picture changes when the encoding does.
+        # Without matplotlib's version in the file, a picture changes only with its encoding.
         figure_of(picture_of(name)).savefig(path, dpi=90, metadata={"Software": None})
         paths.append(path)
     return paths
+
+
+# --- Tables of positions on another grid: ``wefpe encodings --resolution`` ---------------------
+#
+# A function of the place in the image is evaluated on the new grid, and has the same values at the
+# same places. A learned table has to be resampled, which loses a part of it.
+
+LARGER: Grid = (24, 24)
+_FUNCTIONS = ("weierstrass", "weierstrass_fourier")
+_ALPHA = 0.5
+
+
+class TableChange(NamedTuple):
+    """The norm of the change of a table over the norm of the table."""
+
+    name: str
+    by: str
+    change: float
+
+
+def measured_changes(seed: int = 0) -> list[TableChange]:
+    """The changes of functions in float64, and of a random table by each method of resampling."""
+    height, width = GRID
+    changes = []
+    for name in _FUNCTIONS:
+        tables = []
+        # The grids of 14 and 24 patches share no centre, unless the larger covers 24/14 as much.
+        for grid, alpha in ((GRID, _ALPHA), (LARGER, _ALPHA * LARGER[0] / height)):
+            torch.manual_seed(seed)
+            encoding = build_encoding(name, **_MODEL | {"grid": grid}, alpha_u=alpha).double()
+            with torch.no_grad():
+                table = encoding.eval().additive(grid)
+            assert table is not None
+            tables.append(table.reshape(*grid, -1)[:height, :width])
+        changes.append(TableChange(name, "evaluated at 24 x 24", relative_change(*tables)))
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(height * width, DIM, generator=generator, dtype=torch.float64)
+    for method in get_args(Resampling):
+        there = resample_table(table, GRID, LARGER, method)
+        back = resample_table(there, LARGER, GRID, method)
+        changes.append(TableChange("learned", f"{method} and back", relative_change(table, back)))
+    return changes
+
+
+def relative_change(before: torch.Tensor, after: torch.Tensor) -> float:
+    return float((after - before).norm() / before.norm())
+
+
+def resolution_table() -> Table:
+    """`measured_changes` as a table for the terminal."""
+    title = "From 14 x 14 to 24 x 24 patches: relative change of what stands at the same places"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("encoding")
+    table.add_column("by")
+    table.add_column("change", justify="right")
+    for name, by, change in measured_changes():
+        table.add_row(name, by, f"{change:.1e}" if change < 1e-3 else f"{100 * change:.1f} %")
+    return table

@@ -1,35 +1,54 @@
-"""The encodings an analysis looks at: built by name, for one model shape, from one seed."""
+"""The encodings an analysis looks at: chosen by name, built for one model shape from one seed.
+
+Importing this module imports no torch; building an encoding does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from training.encodings import AbstractEncoding, build_encoding
-from training.encodings.grid import Grid
 from training.encodings.registry import parse_encoding_label
+from training.encodings.size import Grid
 from wefpe_core.errors import InputError
 
-# ViT-Ti/16 at 224: what the paper analyses.
+if TYPE_CHECKING:
+    from training.encodings import AbstractEncoding
+
+# ViT-Ti/16 at 224 x 224 pixels, the model that the paper analyses.
 GRID: Grid = (14, 14)
 DIM, DEPTH, HEADS = 192, 12, 3
-MOST_PATCHES = 4096  # all pairs of which take 134 MB
+MOST_PATCHES = 4096  # the matrix of all their pairs takes 134 MB
+USUAL = ("weierstrass", "learned", "sincos2d")
+# Encodings without a claim to decay or structure, and what they are. A measure that cannot tell
+# an encoding from these says nothing about it.
+NULLS: Mapping[str, str] = {
+    "none": "no position",
+    "learned": "a random table",
+    "weierstrass:function=powers,features=2": (
+        "LayerNorm of a random linear map of tanh of the centred (u, v), in place of ℘"
+    ),
+    "sincos2d": "fixed sines and cosines",
+}
 
 
 @dataclass(frozen=True)
-class Subject:
-    """An encoding as typed, and how to build it."""
+class EncodingChoice:
+    """An encoding by its label, such as ``weierstrass:fidelity=paper,alpha_u=0.4``."""
 
     label: str
 
     def build(self, grid: Grid = GRID, seed: int = 0) -> AbstractEncoding:
-        """The encoding at its start, in float64, from this seed."""
+        """The encoding as it starts from this seed, in float64."""
+        import torch
+
+        from training.encodings import build_encoding
+
         named = parse_encoding_label(self.label)
         options = named.options
         if named.name == "weierstrass_hybrid":
-            # Nothing is loaded into it here; its table starts at random.
+            # There are no pretrained positions here, so its table starts at random.
             options = {"table": "fresh"} | options
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -39,14 +58,34 @@ class Subject:
         return encoding.double().eval()
 
 
-def read_subjects(labels: Sequence[str], grid: Grid) -> list[Subject]:
-    """Every label once, each tried out, so that mistakes show before any work."""
-    subjects = [Subject(label) for label in dict.fromkeys(label.strip() for label in labels)]
-    if not subjects:
+def choose_encodings(labels: Sequence[str | EncodingChoice], grid: Grid) -> list[EncodingChoice]:
+    """The encodings of these labels, each once and each built, so that mistakes show at once."""
+    texts = (label if isinstance(label, str) else label.label for label in labels)
+    choices = [EncodingChoice(text) for text in dict.fromkeys(text.strip() for text in texts)]
+    if not choices:
         raise InputError("no encoding is named")
-    for subject in subjects:
-        subject.build(grid)
-    return subjects
+    for choice in choices:
+        choice.build(grid)
+    return choices
+
+
+def is_same_encoding(one: str, other: str) -> bool:
+    """Whether two labels name one encoding, whatever the order of their options."""
+    first, second = parse_encoding_label(one), parse_encoding_label(other)
+    return (first.name, first.options) == (second.name, second.options)
+
+
+def nulls_beside(choices: Sequence[EncodingChoice]) -> list[str]:
+    """The nulls that are not among these encodings."""
+    return [
+        null for null in NULLS if not any(is_same_encoding(null, each.label) for each in choices)
+    ]
+
+
+def null_meaning(label: str) -> str:
+    """What an encoding stands for as a null; empty for the others."""
+    meanings = (meaning for null, meaning in NULLS.items() if is_same_encoding(null, label))
+    return next(meanings, "")
 
 
 def read_grid(text: str, *, smallest: int = 2) -> Grid:
@@ -63,12 +102,20 @@ def read_grid(text: str, *, smallest: int = 2) -> Grid:
     return grid
 
 
-def read_place(text: str, grid: Grid) -> tuple[int, int]:
-    """Row and column of a patch from ``7x7``, counted from 0."""
+def read_patch(text: str) -> tuple[int, int]:
+    """The row and the column of a patch from ``7x7``, counted from 0."""
     row, _, column = text.lower().partition("x")
     if not (row.isdecimal() and column.isdecimal()):
         raise InputError(f"a patch is ROWxCOLUMN, counted from 0, as in 7x7, got {text!r}")
-    place = int(row), int(column)
-    if place[0] >= grid[0] or place[1] >= grid[1]:
-        raise InputError(f"patch {text} is not in a grid of {grid[0]} x {grid[1]} patches")
-    return place
+    return int(row), int(column)
+
+
+def check_patch(patch: tuple[int, int], grid: tuple[int, ...]) -> None:
+    """Refuse a grid with nothing to compare, and a patch outside of it."""
+    height, width = grid
+    if height * width < 2:
+        raise InputError("a grid of one patch has no distances: nothing to compare")
+    if not (0 <= patch[0] < height and 0 <= patch[1] < width):
+        raise InputError(
+            f"patch {patch[0]}x{patch[1]} is not in a grid of {height} x {width} patches"
+        )

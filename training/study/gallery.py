@@ -1,106 +1,60 @@
-"""Every analysis for chosen encodings, on one page: ``wefpe analyse all``."""
+"""All analyses on one page (``wefpe analyse all``), and those of docs (``wefpe docs analyses``)."""
 
 from __future__ import annotations
 
 import base64
-import html
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
+import pandas as pd
+import typer
+from jinja2 import Environment
+from PIL import Image
 from rich.console import Console
 
 from training.config import Experiment, change_config, load_config
-from training.encodings.grid import Grid
 from training.engine.finished_run import check_validation
 from training.engine.run import run
 from training.engine.run_folder import write_whole
 from training.figure_style import figure_settings
-from training.study.analysis import DASH, Analysis, check_new, new_folder, write_analysis
+from training.study.analysis import (
+    DASH,
+    Analysis,
+    AnalysisCommand,
+    Options,
+    PageInputs,
+    Progress,
+    ReadBy,
+    analysis_names,
+    check_new,
+    load_analysis,
+    new_folder,
+    silent,
+    write_analysis,
+)
 from training.study.attention_models import read_photographs
 from training.study.compare import parse_arm
-from training.study.curves import curves_analysis
-from training.study.decay import decay_analysis
 from training.study.decay_measures import interaction_matrix
-from training.study.encoding_choice import Subject
-from training.study.initial_attention import initial_attention_analysis
-from training.study.learned_lattice import lattice_analysis, learns_a_lattice
-from training.study.relative_recovery import relative_analysis
-from training.study.resolution import resolution_analysis
-from training.study.rollout import rollout_analysis
+from training.study.encoding_choice import GRID, USUAL, EncodingChoice, choose_encodings
 from training.study.run_groups import check_runs, refuse_repeated
-from training.study.structure import structure_analysis
-from training.study.surface import surface_analysis
 from wefpe_core.errors import InputError
 
-# All analyses on one page that needs no other file.
-
+SHORT_RUN = ("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false")
+_USUAL = (*USUAL, "rope_axial", "weierstrass_green")
 _SCREEN_DPI = 130
+_DOCS_WIDTH, _DOCS_COLOURS = 1000, 255  # few colours make a picture a tenth of the size
 
-
-def gallery_html(analyses: Sequence[Analysis], introduction: str) -> str:
-    """The page: a list of contents, then figures, captions and tables."""
-    contents = "".join(
-        f'<li><a href="#{html.escape(each.name)}">{html.escape(each.title)}</a></li>'
-        for each in analyses
-    )
-    sections = "".join(_section(each) for each in analyses)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Positional encodings, analysed</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Positional encodings, analysed</h1><p>{html.escape(introduction)}</p>"
-        f"<nav><ul>{contents}</ul></nav>{sections}</body></html>\n"
-    )
-
-
-def _section(analysis: Analysis) -> str:
-    pictures = "".join(
-        f'<div class="wide"><img alt="{html.escape(analysis.title)}: {html.escape(name)}" '
-        f'src="{_png(figure)}"></div>'
-        for name, figure in analysis.figures.items()
-    )
-    tables = "".join(_table(name, rows) for name, rows in analysis.tables.items() if rows)
-    return (
-        f'<section id="{html.escape(analysis.name)}"><h2>{html.escape(analysis.title)}</h2>'
-        f"<figure>{pictures}<figcaption>{html.escape(analysis.caption)}</figcaption></figure>"
-        f"{tables}</section>"
-    )
-
-
-def _png(figure: Any) -> str:
-    picture = io.BytesIO()
-    with figure_settings():
-        figure.savefig(picture, format="png", dpi=_SCREEN_DPI, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode("ascii")
-
-
-def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{html.escape(_shown(row.get(key)))}</td>" for key in columns)
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f"<details><summary>{html.escape(name)} ({len(rows)} rows)</summary>"
-        f'<div class="wide"><table><tr>{head}</tr>{body}</table></div></details>'
-    )
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return DASH
-    if isinstance(value, float):
-        return DASH if value != value else f"{value:.4g}"
-    return str(value)
-
-
-_STYLE = """
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Positional encodings, analysed</title>
+<style>
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:0 auto;padding:1rem;color:#111}
 h1{font-size:1.6rem}
 h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid #ccc;padding-top:1rem}
@@ -112,134 +66,170 @@ table{border-collapse:collapse;font-size:.85rem}
 th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}tr:nth-child(even){background:#f4f4f4}
 @media(max-width:40rem){nav ul{columns:1}img{max-width:none;width:40rem}}
+</style>
+</head>
+<body>
+<h1>Positional encodings, analysed</h1>
+<p>{{ introduction }}</p>
+<nav><ul>
+{% for each in analyses %}<li><a href="#{{ each.name }}">{{ each.title }}</a></li>
+{% endfor %}</ul></nav>
+{% for each in analyses %}
+<section id="{{ each.name }}"><h2>{{ each.title }}</h2>
+<figure>
+{% for name, figure in each.figures.items() %}
+<div class="wide"><img alt="{{ each.title }}: {{ name }}" src="{{ figure | png }}"></div>
+{% endfor %}
+<figcaption>{{ each.caption }}</figcaption>
+</figure>
+{% for name, rows in each.tables.items() if rows %}
+<details><summary>{{ name }} ({{ rows | length }} rows)</summary>
+<div class="wide">{{ rows | table | safe }}</div></details>
+{% endfor %}
+</section>
+{% endfor %}
+</body>
+</html>
 """
 
-SHORT_RUN = ("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false")
-_PAGE = "index.html"
+
+def gallery_html(analyses: Sequence[Analysis], introduction: str) -> str:
+    """The page: a list of contents, then figures, captions and tables. It needs no other file."""
+    environment = Environment(autoescape=True)
+    environment.filters |= {"png": _png_address, "table": _html_table}
+    page = environment.from_string(_PAGE)
+    return page.render(analyses=analyses, introduction=introduction) + "\n"
 
 
-@dataclass(frozen=True)
-class Step:
-    """One thing to do, and what to call it meanwhile."""
+def _png_address(figure: Any) -> str:
+    picture = io.BytesIO()
+    with figure_settings():
+        figure.savefig(picture, format="png", dpi=_SCREEN_DPI, metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode("ascii")
 
-    title: str
-    work: Callable[[], Analysis | None]
+
+def _html_table(rows: Sequence[dict[str, Any]]) -> str:
+    table = pd.DataFrame(list(rows), dtype=object).astype(object)
+    texts = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+    return texts.where(table.notna(), DASH).to_html(index=False, border=0)
+
+
+# --- One page ------------------------------------------------------------------------------
 
 
 def analyse_all(
-    subjects: Sequence[Subject],
-    output: Path,
+    encodings: Options.Encodings = None,
+    grid: Options.Grid = GRID,
+    seeds: Annotated[
+        Sequence[int],
+        *Options.Seeds.__metadata__[:1],
+        typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-2."),
+    ] = range(3),
     *,
-    grid: Grid,
-    seeds: Sequence[int],
-    runs: Sequence[Path] = (),
-    photographs: Sequence[Path] = (),
-    doing: Callable[[str, int, int], None] | None = None,
-) -> Path:
-    """Write every analysis and the page into a new folder, all or nothing; returns the page.
+    runs: Annotated[
+        Sequence[Path],
+        ReadBy(Path, is_repeated=True),
+        typer.Option(
+            "--run",
+            help="A finished run to look at. Repeat the option for each; by default each encoding "
+            "is trained on digits for a few epochs.",
+        ),
+    ] = (),
+    images: Options.Images = None,
+    output: Options.Output = None,
+    progress: Progress = silent,
+) -> list[Path]:
+    """All analyses for some encodings, as one page to look at.
 
-    Parameters
-    ----------
-    runs
-        Finished runs to look at, which get a line in their ``evaluations.jsonl`` for each size
-        tried. Without any, each encoding is trained on digits for a few epochs first; those runs
-        stay in the folder.
-    photographs
-        For the rollout, instead of the first test images.
-    doing
-        Told what is being done, the number of the step and how many there are.
+    Everything is written into a new folder. Runs that are named get their evaluations at other
+    sizes recorded in evaluations.jsonl.
     """
+    output = output or Path("analyses/all")
     check_new(output)
-    for subject in subjects:
-        interaction_matrix(subject.build(grid, seeds[0]), grid)  # refuses what has none
-    if photographs:
-        read_photographs(photographs)
-    experiments = () if runs else short_experiments(subjects)
-    refuse_repeated({Path(s.label): e for s, e in zip(subjects, experiments, strict=False)})
-    checked = check_runs(runs, finished=True) if runs else {}
-    for path, experiment in checked.items():
+    choices = choose_encodings(encodings or _USUAL, grid)
+    for choice in choices:
+        interaction_matrix(choice.build(grid, seeds[0]), grid)  # refuses encodings without one
+    read_photographs(images or ())
+    finished = check_runs(runs, finished=True) if runs else {}
+    for path, experiment in finished.items():
         _check_run(path, experiment)
+    short = [] if runs else short_experiments(choices)
+    refuse_repeated({Path(c.label): each for c, each in zip(choices, short, strict=False)})
     with new_folder(output) as unfinished:
-        shown = tuple(checked) or tuple(
-            unfinished / "runs" / f"digits-{number}" for number in range(len(experiments))
-        )
-        steps = [
-            *_trainings(experiments, shown),
-            *_of_encodings(subjects, grid, seeds),
-            *_of_runs(shown, [*checked.values(), *experiments], photographs),
-        ]
+        for number, experiment in enumerate(short):
+            progress(f"training {experiment.position_encoding.name} on digits")
+            folder = unfinished / "runs" / f"digits-{number}"
+            finished[folder] = experiment
+            run(experiment, folder, console=Console(quiet=True))
+        inputs = PageInputs(choices, grid, seeds, finished, images)
         found = []
-        for number, step in enumerate(steps):
-            if doing is not None:
-                doing(step.title, number, len(steps))
-            analysis = step.work()
-            if analysis is not None:
-                write_analysis(analysis, unfinished / analysis.name)
-                found.append(analysis)
-        page = gallery_html(found, _introduction(subjects, grid, seeds, experiments))
-        write_whole(unfinished / _PAGE, page)
-    return output / _PAGE
+        for name, command in _in_order():
+            arguments = command.page_arguments(inputs)
+            if arguments is not None:
+                progress(name)
+                found.append(command.analyse(**arguments))
+                write_analysis(found[-1], unfinished / name)
+        write_whole(unfinished / "index.html", gallery_html(found, _introduction(inputs, short)))
+    return [output / "index.html"]
+
+
+def _in_order() -> list[tuple[str, AnalysisCommand]]:
+    """Every analysis: those of encodings first, those of runs last."""
+    commands = [(name, load_analysis(name)) for name in analysis_names()]
+    return sorted(commands, key=lambda each: each[1].is_of_runs)
 
 
 def _check_run(path: Path, experiment: Experiment) -> None:
-    """Refuse now what some analysis would refuse at the end."""
+    """Refuse at once a run that some analysis would refuse at the end."""
     if experiment.model.name.startswith("dhvt"):
         raise InputError(f"{path} is a DHVT, whose attention cannot be rolled out; leave it out")
     check_validation(path, experiment)  # other sizes are tried on those images
 
 
-def short_experiments(subjects: Sequence[Subject]) -> list[Experiment]:
+def short_experiments(choices: Sequence[EncodingChoice]) -> list[Experiment]:
     """A run on digits for each encoding, too short for a result, long enough for a picture."""
     base = load_config("digits", SHORT_RUN)
-    return [change_config(base, parse_arm(subject.label).overrides) for subject in subjects]
+    return [change_config(base, parse_arm(choice.label).overrides) for choice in choices]
 
 
-def _trainings(experiments: Sequence[Experiment], folders: Sequence[Path]) -> Iterator[Step]:
-    for experiment, folder in zip(experiments, folders, strict=False):
-
-        def work(experiment: Experiment = experiment, folder: Path = folder) -> None:
-            run(experiment, folder, console=Console(quiet=True))
-
-        yield Step(f"training {experiment.position_encoding.name} on digits", work)
-
-
-def _of_encodings(subjects: Sequence[Subject], grid: Grid, seeds: Sequence[int]) -> Iterator[Step]:
-    labels = [subject.label for subject in subjects]
-    seed = seeds[0]
-    yield Step("surface", lambda: surface_analysis(grid=grid, seed=seed))
-    yield Step("structure", lambda: structure_analysis(subjects, grid, seed))
-    yield Step("decay", lambda: decay_analysis(subjects, grid, seeds, details=labels))
-    yield Step(
-        "attention before training", lambda: initial_attention_analysis(subjects, grid, seeds)
-    )
-    if any(subject.build(grid, seed).additive(grid) is not None for subject in subjects):
-        yield Step("relative", lambda: relative_analysis(subjects, grid=grid, seed=seed))
-
-
-def _of_runs(
-    runs: Sequence[Path], experiments: Sequence[Experiment], photographs: Sequence[Path]
-) -> Iterator[Step]:
-    yield Step("curves", lambda: curves_analysis(runs))
-    learned = [p for p, each in zip(runs, experiments, strict=True) if learns_a_lattice(each)]
-    if learned:
-        yield Step("learned lattices", lambda: lattice_analysis(learned))
-    yield Step("other image sizes", lambda: resolution_analysis(runs))
-    yield Step("rollout", lambda: rollout_analysis(runs, photographs or None))
-
-
-def _introduction(
-    subjects: Sequence[Subject], grid: Grid, seeds: Sequence[int], experiments: Sequence[Experiment]
-) -> str:
-    names = ", ".join(subject.label for subject in subjects)
+def _introduction(inputs: PageInputs, short: Sequence[Experiment]) -> str:
+    names = ", ".join(choice.label for choice in inputs.encodings)
     text = (
-        f"Encodings: {names}; {grid[0]} x {grid[1]} patches; seeds "
-        f"{', '.join(map(str, seeds))}. Pictures for print, numbers and tables lie beside this "
-        "page."
+        f"Encodings: {names}; {inputs.grid[0]} x {inputs.grid[1]} patches; seeds "
+        f"{', '.join(map(str, inputs.seeds))}. Pictures for print, numbers and tables lie beside "
+        "this page."
     )
-    if experiments:
+    if short:
         text += (
-            " The trained models were trained on 8 x 8 digits for "
-            f"{experiments[0].training.epochs} epochs, which shows how these figures look and is "
-            "no result."
+            f" The trained models were trained on 8 x 8 digits for {short[0].training.epochs} "
+            "epochs, which shows how these figures look and is no result."
         )
     return text
+
+
+# --- The documentation ---------------------------------------------------------------------
+
+
+def analyse_for_docs(folder: Path, *, progress: Progress = silent) -> list[Path]:
+    """Make the figures and tables of docs/analyses anew, with pictures in the size of a screen."""
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, command in _in_order():
+        if not command.docs_files:
+            continue
+        progress(name)
+        with TemporaryDirectory() as temporary:
+            made = Path(temporary) / name
+            write_analysis(command.analyse(**command.docs_arguments), made)
+            for target, source in command.docs_files.items():
+                copy = _copy_picture if target.endswith(".png") else shutil.copyfile
+                copy(made / source, folder / target)
+                paths.append(folder / target)
+    return paths
+
+
+def _copy_picture(source: Path, target: Path) -> None:
+    with Image.open(source) as picture:
+        height = round(picture.height * _DOCS_WIDTH / picture.width)
+        small = picture.convert("RGB").resize((_DOCS_WIDTH, height), Image.Resampling.LANCZOS)
+    small.quantize(_DOCS_COLOURS).save(target, optimize=True)

@@ -1,19 +1,15 @@
-"""Tables and pictures of a published study, from its rows alone.
+"""Tables and pictures of a published study, from its rows alone: ``wefpe results``.
 
-    python -m training.study.results docs/results
-
-Every folder in it is a part of the study. One with a ``runs.csv``, as ``wefpe compare`` writes it,
-gets a table ``PART.md`` and a picture ``PART.png`` beside it; so does one with a ``scores.csv`` of
-``wefpe analyse resolution``. The encoding of the first row is the reference. The tables of
-``contrasts.toml``, if there is one, go to ``NAME.md``. Where configs lie beside the rows,
-``starts.md`` says how strong their position tables are before training, and ``learned.md``, of runs
-in a ``learned.csv``, from where to where the numbers of WEF-PE went.
+Every folder in the folder of the study is a part of it. A part with a ``runs.csv``, as
+``wefpe compare`` writes it, gets a table ``PART.md`` and a picture ``PART.png`` beside it, and so
+does a part with a ``scores.csv`` of ``wefpe analyse resolution``. The encoding of the first row is
+the reference. Each table of ``contrasts.toml``, if there is one, goes to ``NAME.md``. If configs
+lie beside the rows, ``starts.md`` says how strong their position tables are before training. If
+there is a ``learned.csv``, ``learned.md`` has the numbers of WEF-PE before and after training.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -25,11 +21,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from training.config import Experiment, hash_without_seed, load_config
 from training.engine.run_folder import write_whole
-from training.markdown import markdown_table
+from training.figure_style import figure_settings
 from training.models.building import build_position_encoding
+from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv, size_order
 from training.study.compare import parse_arm
 from training.study.publish import LEARNED, Learned, learned_markdown, read_learned
-from training.study.sizes import draw_sizes, scores_of_csv, sizes_markdown
 from training.study.statistics import (
     RUNS,
     Accuracies,
@@ -39,27 +35,31 @@ from training.study.statistics import (
     draw_comparison,
     interval_text,
     points,
+    starred,
     summarise,
     summary_markdown,
+    too_few_seeds,
 )
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
-# The differences a study asks about by name, from the rows of its parts.
-#
-# ``contrasts.toml`` beside the parts lists them, in as many tables as it likes::
-#
-#     [[main]]
-#     question = "Does it beat learned positions?"
-#     part = "scratch"
-#     of = "weierstrass"
-#     minus = "learned"
-#     is_test = true      # planned as a test; the others describe
-#     paper = 7.32        # percentage points, if a paper prints a number for it
-#     without = [0]       # seeds that are left out, if any
+# --- Contrasts: the differences that a study asks about by name ----------------------------
 
 
 class Contrast(BaseModel):
-    """One encoding minus another, over the seeds both have."""
+    """One encoding minus another, over the seeds both have.
+
+    ``contrasts.toml`` beside the parts of a study lists them in tables, each as in::
+
+        [[main]]
+        question = "Does it beat learned positions?"
+        part = "scratch"
+        of = "weierstrass"
+        minus = "learned"
+        is_test = true      # planned as a test; the others describe
+        paper = 7.32        # percentage points, if a paper prints a number for it
+        without = [0]       # seeds that are left out, if any
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -109,7 +109,7 @@ def read_contrasts(path: Path) -> dict[str, list[Contrast]]:
 
 
 def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accuracies]) -> str:
-    """A row for each; with a column for the paper if any has a number of it."""
+    """A row for each contrast; there is a column for the paper if any has a number of it."""
     headings = ["question", "difference", "seeds", "points", "Student 95 %", "so"]
     has_paper = any(contrast.paper is not None for contrast in contrasts)
     headings += ["in the paper"] if has_paper else []
@@ -118,15 +118,15 @@ def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accura
         found = contrast.summary(parts)
         cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
         cells += [points(found.difference, signed=True), interval_text(found.student)]
-        cells.append(_verdict(found.student, contrast.is_test))
+        cells.append(_conclusion(found.student, contrast.is_test))
         if has_paper:
             cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
         lines.append(cells)
-    return markdown_table(headings, lines) + "\n"
+    return markdown_table(headings, lines)
 
 
-def _verdict(interval: Interval | None, is_test: bool) -> str:
-    """Only of a test one says who won; elsewhere, where the interval lies."""
+def _conclusion(interval: Interval | None, is_test: bool) -> str:
+    """For a planned test, who won; otherwise only on which side of 0 the interval lies."""
     if interval is None:
         return "too few seeds"
     if not interval.excludes_zero:
@@ -136,25 +136,61 @@ def _verdict(interval: Interval | None, is_test: bool) -> str:
     return "worse" if is_test else "below 0"
 
 
-# How strong the position tables of a study are before training, and how much of that is position.
-#
-# What is the same for all patches tells them nothing about their place, so of a table's root mean
-# square the part that differs between patches is what a model can use.
+# --- Other image sizes ---------------------------------------------------------------------
+
+
+def sizes_markdown(found: Sequence[SizeScore]) -> str:
+    """A row for each encoding, a column for each size; the first encoding is the reference."""
+    sizes = sorted({each.size for each in found}, key=size_order)
+    own = {each.size for each in found if each.is_trained_size}
+    reference = found[0].curve
+    summaries = {}
+    for size in sizes:
+        accuracies: dict[str, dict[int, float]] = {}
+        for each in found:
+            if each.size == size:
+                accuracies.setdefault(each.curve, {})[each.seed] = each.accuracy
+        summaries[size] = {row.label: row for row in summarise(accuracies, reference)}
+    headings = ["encoding", "seeds"]
+    headings += [f"{h} × {w}{' (training)' if (h, w) in own else ''}" for h, w in sizes]
+    lines = []
+    for curve in dict.fromkeys(each.curve for each in found):
+        here = [summaries[size].get(curve) for size in sizes]
+        seeds = {len(row.seeds) for row in here if row is not None}
+        cells = [f"`{curve}`", " to ".join(map(str, sorted(seeds)))]
+        for row in here:
+            difference = "" if row is None else starred(row)
+            bracket = f" ({difference})" if difference else ""
+            cells.append("" if row is None else points(row.mean) + bracket)
+        lines.append(cells)
+    legend = (
+        f"Test accuracy in per cent, and in brackets minus `{reference}`, paired by seed, over "
+        "the seeds both have; * where Student's 95 % interval leaves out 0."
+    )
+    legend += too_few_seeds(row for rows in summaries.values() for row in rows.values())
+    return f"{markdown_table(headings, lines)}\n{legend}\n"
+
+
+# --- Position tables before training -------------------------------------------------------
 
 _SEEDS = range(5)
 
 
 @dataclass(frozen=True)
-class Start:
-    """Root mean squares over patches and channels, means of the seeds 0 to 4."""
+class TableStart:
+    """The root mean square of a table over patches and channels, as a mean over seeds 0 to 4.
+
+    The part that is the same for all patches says nothing about their place; a model can use only
+    the part that differs.
+    """
 
     label: str
     whole: float
-    differing: float  # after the mean over the patches is taken off each channel
+    differing: float  # after subtracting the mean over the patches from each channel
 
 
-def start_of(label: str, config: Experiment) -> Start | None:
-    """None for an encoding that adds nothing to the tokens, or that starts from a checkpoint."""
+def start_of(label: str, config: Experiment) -> TableStart | None:
+    """None for an encoding that adds nothing to the tokens or starts from a checkpoint."""
     if config.model.checkpoint:
         return None
     whole = differing = 0.0
@@ -167,33 +203,35 @@ def start_of(label: str, config: Experiment) -> Start | None:
                 return None
             whole += float(table.square().mean().sqrt())
             differing += float((table - table.mean(dim=0)).square().mean().sqrt())
-    return Start(label, whole / len(_SEEDS), differing / len(_SEEDS))
+    return TableStart(label, whole / len(_SEEDS), differing / len(_SEEDS))
 
 
-def starts_markdown(starts: Sequence[Start]) -> str:
+def starts_markdown(starts: Sequence[TableStart]) -> str:
     """A row for each encoding."""
     headings = ["table at the start", "root mean square", "of what differs between patches"]
     rows = [(f"`{s.label}`", f"{s.whole:.2f}", f"{s.differing:.2f}") for s in starts]
-    return markdown_table(headings, rows) + "\n"
+    return markdown_table(headings, rows)
 
+
+# --- All of a study ------------------------------------------------------------------------
 
 Rows = TypeVar("Rows", bound=Sized)
 
-Place = tuple[str, str]  # a part of the study and an encoding in it
+PartAndLabel = tuple[str, str]  # a part of the study and an encoding in it
 
 SIZES, CONTRASTS = "scores.csv", "contrasts.toml"
 
 
 def write_results(folder: Path, output: Path) -> list[Path]:
-    """Write what the rows in `folder` say into `output`; returns the tables written."""
-    written: list[Path] = []
+    """Write tables and pictures of the rows in `folder` to `output`; it returns the tables."""
+    tables: list[Path] = []
 
     def write(name: str, text: str) -> None:
         write_whole(output / f"{name}.md", text)
-        written.append(output / f"{name}.md")
+        tables.append(output / f"{name}.md")
 
     parts: dict[str, Accuracies] = {}
-    configs: dict[Place, Experiment] = {}
+    configs: dict[PartAndLabel, Experiment] = {}
     for path in sorted(folder.glob(f"*/{RUNS}")):
         name = path.parent.name
         parts[name] = accuracies = _read(path, accuracies_of_csv)
@@ -208,13 +246,15 @@ def write_results(folder: Path, output: Path) -> list[Path]:
     for path in sorted(folder.glob(f"*/{SIZES}")):
         found = _read(path, scores_of_csv)
         write(path.parent.name, sizes_markdown(found))
-        draw_sizes(output / f"{path.parent.name}.png", found)
-    if not written:
+        with figure_settings():
+            picture = output / f"{path.parent.name}.png"
+            draw_scores(found).savefig(picture, dpi=130, metadata={"Software": None})
+    if not tables:
         raise InputError(f"no folder with {RUNS} or {SIZES} in {folder}")
     if (folder / CONTRASTS).exists():
         for name, contrasts in read_contrasts(folder / CONTRASTS).items():
             write(name, contrasts_markdown(contrasts, parts))
-    names = names_of(configs)
+    names = name_encodings(configs)
     named = {names[place]: config for place, config in configs.items()}
     starts = [start_of(name, config) for name, config in named.items()]
     if any(starts):
@@ -222,22 +262,22 @@ def write_results(folder: Path, output: Path) -> list[Path]:
     learned = _all_learned(folder, names)
     if learned:
         write("learned", learned_markdown(learned, named))
-    return written
+    return tables
 
 
-def names_of(configs: Mapping[Place, Experiment]) -> dict[Place, str]:
-    """What to call an encoding: its label, and the part if that of another is trained otherwise."""
-    kinds: dict[str, set[str]] = {}
+def name_encodings(configs: Mapping[PartAndLabel, Experiment]) -> dict[PartAndLabel, str]:
+    """The label of each encoding, with its part if the label is trained otherwise in another."""
+    hashes: dict[str, set[str]] = {}
     for (_, label), config in configs.items():
-        kinds.setdefault(label, set()).add(hash_without_seed(config))
+        hashes.setdefault(label, set()).add(hash_without_seed(config))
     return {
-        (part, label): label if len(kinds[label]) == 1 else f"{label} ({part})"
+        (part, label): label if len(hashes[label]) == 1 else f"{label} ({part})"
         for part, label in configs
     }
 
 
-def _all_learned(folder: Path, names: Mapping[Place, str]) -> list[Learned]:
-    """What the runs of all parts learned, under those names; a run in several parts once."""
+def _all_learned(folder: Path, names: Mapping[PartAndLabel, str]) -> list[Learned]:
+    """The learned numbers of all parts under these names; a run in several parts counts once."""
     learned: dict[tuple[str, int, int], Learned] = {}
     for path in sorted(folder.glob(f"*/{LEARNED}")):
         for run in read_learned(path):
@@ -259,24 +299,3 @@ def _read(path: Path, read: Callable[[str], Rows]) -> Rows:
     if not rows:
         raise InputError(f"{path} has no rows")
     return rows
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m training.study.results",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="where the folders with rows are")
-    options = parser.parse_args(arguments)
-    try:
-        for path in write_results(options.folder, options.folder):
-            print(path)
-    except InputError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""Runs as an analysis sees them: their configs, their logs, and which differ only in the seed."""
+"""Runs as analyses see them: their configs, their logs, and which differ only in the seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from training.engine.run_folder import RunFolder, training_rows
 from training.errors import RunError
 from wefpe_core.errors import InputError
 
-_MOST_CURVES = 28  # as many can be told apart
+_MOST_CURVES = 28  # more cannot be told apart in a figure
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingLog:
     """The log of a run, or of one part of a run in two."""
 
     path: Path  # of the run
@@ -28,7 +28,7 @@ class Training:
 
 
 def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experiment]:
-    """The configs of some runs; what is no run, or not finished, is refused before any work."""
+    """The configs of runs; a folder without a run, or without a finished one, is refused."""
     unique = list(dict.fromkeys(Path(path) for path in paths))
     if not unique:
         raise InputError("no run is named")
@@ -42,7 +42,7 @@ def check_runs(paths: Sequence[Path], *, finished: bool) -> dict[Path, Experimen
 
 
 def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
-    """Refuse two runs of one experiment and seed: they would pass for two seeds."""
+    """Refuse two runs of one experiment and seed, which would be taken for two seeds."""
     seen: dict[str, Path] = {}
     for path, experiment in runs.items():
         other = seen.setdefault(config_hash(experiment), path)
@@ -53,12 +53,12 @@ def refuse_repeated(runs: Mapping[Path, Experiment]) -> None:
             )
 
 
-def read_trainings(paths: Sequence[Path]) -> list[Training]:
-    """The logs of some runs, which may still be going on."""
+def read_trainings(paths: Sequence[Path]) -> list[TrainingLog]:
+    """The logs of runs, which may still be going on."""
     trainings = []
     for path, experiment in check_runs(paths, finished=False).items():
         begun = [
-            Training(path, part, experiment, training_rows(folder.log))
+            TrainingLog(path, part, experiment, training_rows(folder.log))
             for part, folder in RunFolder(path).trainings().items()
         ]
         shown = [each for each in begun if any(row["kind"] == "epoch" for row in each.rows)]
@@ -74,19 +74,19 @@ def encoding_label(experiment: Experiment) -> str:
     options: dict[str, Any] = dict(section.options)
     if section.scale_match is not None:
         options["scale_match"] = section.scale_match
-    typed = ",".join(f"{key}={_typed(value)}" for key, value in options.items())
+    texts = (
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in options.items()
+    )
+    typed = ",".join(texts)
     return f"{section.name}:{typed}" if typed else section.name
 
 
-def _typed(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
-    """A name for every run; those that differ only in the seed share one.
+def label_runs(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
+    """A name for every run; runs that differ only in the seed share one.
 
     The encoding is the name, if the runs differ in nothing else but the seed. Otherwise the data
-    set and the folder of the first run of a group stand behind it.
+    set and the folder of the first run of a group are added to it.
     """
     refuse_repeated(runs)
     groups: dict[str, list[Path]] = {}
@@ -101,7 +101,7 @@ def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
         folder = first.name if folders.count(first.name) == 1 else str(first)
         if not are_alike:
             label = f"{names[key]} ({data_label(runs[first])}, {folder})"
-        elif list(names.values()).count(names[key]) > 1:  # as with another backend
+        elif list(names.values()).count(names[key]) > 1:  # as with two backends
             label = f"{names[key]} ({folder})"
         else:
             label = names[key]
@@ -110,9 +110,9 @@ def labels_of(runs: Mapping[Path, Experiment]) -> dict[Path, str]:
 
 
 def other_differences(experiments: Iterable[Experiment]) -> list[str]:
-    """The keys some experiments differ in, besides the encoding, the seed, and what has no effect.
+    """The keys with an effect in which experiments differ, besides the encoding and the seed.
 
-    Encodings alone are compared by runs that differ in nothing else.
+    Runs compare encodings alone if there are none.
     """
     listed = list(experiments)
     keys = dict.fromkeys(key for other in listed[1:] for key in differing_keys(listed[0], other))
@@ -120,31 +120,34 @@ def other_differences(experiments: Iterable[Experiment]) -> list[str]:
 
 
 def data_label(experiment: Experiment) -> str:
-    """The data set of a run; of a folder of images the folder."""
+    """The data set of a run, with the name of the folder if it is a folder of images."""
     data = experiment.data
     is_folder = DATASETS[data.name].needs == "folder"
     return f"{data.name} {Path(data.path).name}" if is_folder else data.name
 
 
-def runs_text(groups: Mapping[str, Sequence[Experiment]]) -> str:
-    """The data, what the runs differ in, and the seeds behind each label, for a caption."""
-    experiments = [experiment for group in groups.values() for experiment in group]
+def runs_text(labelled: Iterable[tuple[str, Experiment]]) -> str:
+    """For a caption: the data, the keys in which runs differ, and the seeds of each label."""
+    seeds: dict[str, set[int]] = {}
+    experiments = []
+    for label, experiment in labelled:
+        seeds.setdefault(label, set()).add(experiment.seed)
+        experiments.append(experiment)
     data = " and ".join(dict.fromkeys(map(data_label, experiments)))
     keys = other_differences(experiments)
     warning = f" Besides encoding and seed the runs differ in {', '.join(keys)}." if keys else ""
-    parts = []
-    for label, group in groups.items():
-        seeds = sorted({experiment.seed for experiment in group})
-        word = "seed" if len(seeds) == 1 else "seeds"
-        parts.append(f"{label}: {word} {', '.join(map(str, seeds))}")
+    parts = (
+        f"{label}: {'seed' if len(found) == 1 else 'seeds'} {', '.join(map(str, sorted(found)))}"
+        for label, found in seeds.items()
+    )
     return f"Data: {data}.{warning} {'; '.join(parts)}."
 
 
-def grouped(trainings: Iterable[Training]) -> dict[str, list[Training]]:
+def group_trainings(trainings: Iterable[TrainingLog]) -> dict[str, list[TrainingLog]]:
     """Trainings by label: those in one list differ only in the seed."""
     trainings = list(trainings)
-    labels = labels_of({each.path: each.experiment for each in trainings})
-    groups: dict[str, list[Training]] = {}
+    labels = label_runs({each.path: each.experiment for each in trainings})
+    groups: dict[str, list[TrainingLog]] = {}
     for each in trainings:
         suffix = f", {each.part}" if each.part else ""
         groups.setdefault(labels[each.path] + suffix, []).append(each)

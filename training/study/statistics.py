@@ -1,9 +1,9 @@
 """Paired statistics of a few seeds.
 
-Runs of two encodings with the same seed share the images they train on, their order and
-augmentation, and the weights of the model at the start, so what the seed draws counts for neither.
-With five seeds no interval is exact: the bootstrap's is too narrow, Student's rests on normality;
-both are given.
+Runs of two encodings with the same seed share the training images, their order and augmentation,
+and the weights of the model at the start, so that differences do not depend on what the seed draws.
+With five seeds no interval is exact: the bootstrap's is too narrow, and Student's assumes a normal
+distribution. Both are given.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from training.figure_style import BLUE, ORANGE, figure_settings, in_lines, new_figure
-from training.markdown import markdown_table
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
 Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
 
-_RESAMPLES = 10_000
-_COVERAGE = 0.95
-FEWEST = 3  # seeds of an interval; of two the spread is anybody's guess
-_FEWEST_TO_RESAMPLE = 5  # of three the bootstrap's interval is from the least to the largest
+FEWEST = 3  # seeds of an interval; two say too little about the spread
+_FEWEST_TO_RESAMPLE = 5  # with three, the bootstrap's interval is the whole range
 
 
 @dataclass(frozen=True)
@@ -44,19 +43,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Summary:
-    """One arm: its accuracy and its difference from the reference over the seeds both have."""
+    """The accuracy of an encoding, and its difference from the reference over common seeds."""
 
     label: str
     seeds: tuple[int, ...]
     mean: float
-    deviation: float | None  # of the sample; None for one seed
+    deviation: float | None  # standard deviation of the sample; None for one seed
     difference: float | None  # None for the reference itself
     bootstrap: Interval | None
     student: Interval | None
 
 
 def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
-    """Every arm in the order given, against the reference."""
+    """Every encoding in the order given, compared with the reference."""
     if reference not in accuracies:
         raise InputError(f"the reference {reference!r} is not among {', '.join(accuracies)}")
     base = accuracies[reference]
@@ -82,26 +81,26 @@ def summarise(accuracies: Accuracies, reference: str) -> list[Summary]:
 
 
 def bootstrap_interval(differences: Sequence[float] | np.ndarray) -> Interval:
-    """Percentile interval of the mean, 10,000 resamples, always the same ones."""
-    values = np.asarray(differences, dtype=float)
-    draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    tail = 50.0 * (1.0 - _COVERAGE)
-    low, high = np.percentile(values[draws].mean(axis=1), [tail, 100.0 - tail])
-    return Interval(float(low), float(high))
+    """The percentile interval of the mean, from 10,000 resamples that are always the same."""
+    from scipy.stats import bootstrap
+
+    options: dict[str, Any] = {"n_resamples": 10_000, "method": "percentile"}
+    found = bootstrap((differences,), np.mean, rng=np.random.default_rng(0), **options)
+    return Interval(*map(float, found.confidence_interval))
 
 
 def student_interval(differences: Sequence[float] | np.ndarray) -> Interval:
-    """The mean plus and minus Student's quantile times its standard error."""
+    """The mean plus and minus Student's quantile for 95 % times its standard error."""
     from scipy.stats import t
 
     values = np.asarray(differences, dtype=float)
-    half = t.ppf(0.5 + _COVERAGE / 2.0, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return Interval(float(values.mean() - half), float(values.mean() + half))
 
 
-# A comparison as CSV (a row for each run) and as a table (a row for each encoding).
+# --- Rows of runs --------------------------------------------------------------------------
 
-RUNS = "runs.csv"  # the rows of a comparison, in its folder
+RUNS = "runs.csv"  # the file of the rows, in the folder of a comparison
 COLUMNS = (
     "encoding",
     "seed",
@@ -120,36 +119,30 @@ COLUMNS = (
 
 
 def runs_csv(results: Iterable[Mapping[str, Any]]) -> str:
-    """One line for each finished run, from its result."""
-    return rows_csv(map(_row_of_result, results))
-
-
-def _row_of_result(result: Mapping[str, Any]) -> dict[str, Any]:
-    where = result.get("circumstances", {})
-    known = {name: where[name] for name in ("commit", "processor", "threads") if name in where}
-    return {**result, **known, "torch": where.get("versions", {}).get("torch", "")}
-
-
-def rows_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as a file has them."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    """The text of ``runs.csv``: a line for each finished run, from its result or its row."""
+    rows = []
+    for result in results:
+        machine = result.get("circumstances", {})
+        rows.append({"torch": machine.get("versions", {}).get("torch", "")} | machine | result)
+    # Objects, or pandas would make floats of integers in columns with gaps.
+    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def rows_of_csv(text: str) -> list[dict[str, str]]:
-    """The rows of a file, every number as it was written."""
+    """The rows of a file as dictionaries, with every number as it was written."""
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def accuracies_of_csv(text: str, column: str = "test_accuracy") -> dict[str, dict[int, float]]:
-    """Label -> seed -> accuracy, from what `runs_csv` wrote."""
+def accuracies_of_csv(text: str) -> dict[str, dict[int, float]]:
+    """Label -> seed -> test accuracy, from the text of ``runs.csv``."""
     found: dict[str, dict[int, float]] = {}
     for row in rows_of_csv(text):
-        found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row[column])
+        found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row["test_accuracy"])
     return found
+
+
+# --- Tables --------------------------------------------------------------------------------
 
 
 def points(value: float | None, signed: bool = False) -> str:
@@ -167,12 +160,12 @@ def interval_text(interval: Interval | None) -> str:
 
 def starred(row: Summary) -> str:
     """The difference from the reference; an asterisk where Student's interval leaves out 0."""
-    sure = row.student is not None and row.student.excludes_zero
-    return points(row.difference, signed=True) + (" *" if sure else "")
+    is_sure = row.student is not None and row.student.excludes_zero
+    return points(row.difference, signed=True) + (" *" if is_sure else "")
 
 
 def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
-    """The table of a page."""
+    """The table for a page."""
     headings = ["encoding", "seeds", "test accuracy %", "deviation", "difference"]
     headings += ["bootstrap 95 %", "Student 95 %"]
     rows = (
@@ -182,11 +175,11 @@ def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
     legend = _legend(f"`{reference}`", summaries)
     if any(row.bootstrap is not None for row in summaries):
         legend += " The bootstrap's is too narrow for so few."
-    return f"{markdown_table(headings, rows)}\n\n{legend}\n"
+    return f"{markdown_table(headings, rows)}\n{legend}\n"
 
 
 def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
-    """The table of a terminal: narrower, and it breaks labels rather than cutting them."""
+    """The table for a terminal: it is narrower, and breaks long labels into lines."""
     caption = escape(_legend(reference, summaries))
     table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     table.add_column("encoding", overflow="fold")
@@ -210,13 +203,13 @@ def _legend(reference: str, summaries: Sequence[Summary]) -> str:
 
 
 def too_few_seeds(summaries: Iterable[Summary]) -> str:
-    """A sentence for legends where an interval is missing."""
+    """A sentence for legends of tables in which an interval is missing."""
     if any(row.difference is not None and row.student is None for row in summaries):
         return f" There is no interval of fewer than {FEWEST} seeds."
     return ""
 
 
-# A comparison as a picture: every seed, the mean, and the paired differences.
+# --- Picture -------------------------------------------------------------------------------
 
 _LONGEST = 46  # characters of a name on one line
 
@@ -224,9 +217,9 @@ _LONGEST = 46  # characters of a name on one line
 def draw_comparison(
     path: Path, summaries: Sequence[Summary], accuracies: Accuracies, reference: str
 ) -> None:
-    """Left: test accuracy of every run. Right: differences with their Student intervals.
+    """Left: the test accuracy of every run. Right: differences with their Student intervals.
 
-    A difference of too few seeds for an interval is hollow.
+    The mark of a difference without an interval is hollow.
     """
     with figure_settings():
         _figure(summaries, accuracies, reference).savefig(path, dpi=130)

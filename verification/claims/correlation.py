@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.study.decay_measures import patch_pairs
+from training.study.pair_statistics import patch_pairs
 from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, Verdict, judge_parts
 from verification.claims.numpy_listing import (

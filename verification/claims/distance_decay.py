@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from training.study.decay_measures import (
+from training.study.pair_statistics import (
     explained_by_distance,
     mean_by_distance,
     pair_values,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from training.study.decay_measures import cosine_matrix, explained_by_distance, patch_pairs
+from training.study.pair_statistics import cosine_matrix, explained_by_distance, patch_pairs
 from training.study.structure_measures import (
     cells_unfolded,
     neighbours_by_chance,
@@ -175,10 +175,10 @@ def attention_of(label: str) -> Statistics:
 
     def measured(seeds: int) -> list[Any]:
         # Imported here because all other claims but F31 are checked without torch.
-        from training.study.encoding_choice import Subject
+        from training.study.encoding_choice import EncodingChoice
         from training.study.initial_attention import measure
 
-        found = measure([Subject(label)], GRID, range(seeds), start="authors")
+        found = measure([EncodingChoice(label)], GRID, range(seeds), start="authors")
         return [each.locality for each in found]
 
     return measured

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.study.relative_measures import (
+from training.study.structure_measures import (
     bilinear_fit,
     ordered_pairs,
     safe_difference,

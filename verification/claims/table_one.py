@@ -12,10 +12,9 @@ from training.study.decay_measures import (
     DecayTable,
     binned_similarity,
     content_fused,
-    cosine_matrix,
-    patch_pairs,
     table_of,
 )
+from training.study.pair_statistics import cosine_matrix, patch_pairs
 from verification.claims import ground_truth
 from verification.claims.claim import Claim, Finding, judge_parts
 from verification.claims.numpy_listing import (

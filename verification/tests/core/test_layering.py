@@ -117,6 +117,42 @@ def test_the_dependence_check_can_fail(module, source, expected):
     assert forbidden_imports(module, source) == expected
 
 
+LIBRARY = tuple(
+    f"training.{room}."
+    for room in ("augmentation", "config", "data", "encodings", "engine", "models")
+)
+
+
+def imports_the_study(source: str) -> bool:
+    """Whether `source` imports `training.study` or a part of it, anywhere."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return any(f"{name}.".startswith("training.study.") for name in names)
+
+
+@pytest.mark.parametrize("module", [m for m in modules_of("training") if m.startswith(LIBRARY)])
+def test_the_library_does_not_import_the_study(module):
+    source = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    assert not imports_the_study(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import training.study.compare", True),
+        ("from training import study", True),
+        ("def f():\n    from training.study.analysis import Analysis", True),
+        ("from training.engine import run", False),
+    ],
+)
+def test_the_check_of_the_study_can_fail(source, expected):
+    assert imports_the_study(source) == expected
+
+
 # --- What an import costs ------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from training.cli import main
 from training.encodings import describe_encoding
-from training.study.resolution_tables import measured_changes
+from training.study.draw_encodings import measured_changes
 from verification.tests.encoding_cases import NAMES
 
 DOCS = Path(__file__).parents[3] / "docs"

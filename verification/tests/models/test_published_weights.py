@@ -80,7 +80,7 @@ def test_logits_are_those_of_timm(model, name):
 
 def test_the_rollout_of_published_weights_sees_what_the_model_sees():
     pytest.importorskip("accelerate", reason="the training extra is not installed")
-    from training.study.rollout import rollout_analysis
+    from training.study.analyse_rollout import rollout_analysis
 
     names = ["skimage_coffee.png", "skimage_motorcycle_left.png"]
     rows = rollout_analysis([WEIGHTS], [DATA / "photos" / name for name in names]).tables["maps"]

@@ -16,17 +16,17 @@ pytest.importorskip("matplotlib")
 from training.cli import main
 from training.encodings import available_encodings
 from training.figure_style import curve_style, new_figure
+from training.study.analyse_relative import leading_components, recovery, relative_analysis
+from training.study.analyse_surface import landscape, read_lattice, surface_analysis
 from training.study.analysis import Analysis, write_analysis
-from training.study.encoding_choice import Subject, read_grid, read_subjects
+from training.study.encoding_choice import EncodingChoice, choose_encodings, read_grid
 from training.study.gallery import gallery_html
-from training.study.relative_measures import (
+from training.study.structure_measures import (
     bilinear_fit,
     ordered_pairs,
     safe_difference,
     textbook_difference,
 )
-from training.study.relative_recovery import leading_components, recovery, relative_analysis
-from training.study.surface import landscape, read_lattice, surface_analysis
 from wefpe_core import InputError, Lattice, LatticeError, get_backend
 
 
@@ -103,7 +103,7 @@ def test_no_two_of_the_first_curves_look_alike() -> None:
     assert len(seen) == 28
 
 
-# --- Subjects --------------------------------------------------------------------------------
+# --- Encodings -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", available_encodings())
@@ -113,7 +113,7 @@ def test_every_encoding_is_built_twice_the_same_and_leaves_the_seed_alone(name: 
     torch.manual_seed(5)
     want = torch.rand(3)
     torch.manual_seed(5)
-    first, second = (Subject(name).build((4, 6), seed=1) for _ in range(2))
+    first, second = (EncodingChoice(name).build((4, 6), seed=1) for _ in range(2))
     assert torch.equal(torch.rand(3), want)
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert a.dtype == torch.float64
@@ -132,7 +132,7 @@ def test_every_encoding_is_built_twice_the_same_and_leaves_the_seed_alone(name: 
 )
 def test_mistakes_in_encodings_are_named(labels: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_subjects(labels, (4, 4))
+        choose_encodings(labels, (4, 4))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_lattices_that_cannot_be_drawn_are_refused(text: str) -> None:
 
 
 def test_surface_shows_the_patches_of_its_encoding() -> None:
-    analysis = surface_analysis(Subject("weierstrass"), grid=(3, 5))
+    analysis = surface_analysis(EncodingChoice("weierstrass"), grid=(3, 5))
     assert analysis.numbers["tau"] == pytest.approx([0.0, 1.0], abs=1e-6)
     assert "3 x 5 patches" in analysis.caption
     assert "1.8541" in analysis.caption
@@ -214,7 +214,7 @@ def test_the_printed_formula_fails_where_the_safe_one_does_not() -> None:
 
 
 def test_errors_grow_with_what_is_thrown_away() -> None:
-    found = recovery(Subject("weierstrass").build((6, 6)), (6, 6))
+    found = recovery(EncodingChoice("weierstrass").build((6, 6)), (6, 6))
     medians = [float(np.median(error)) for error in found.errors.values()]
     eps = np.finfo(float).eps
     assert medians[0] < 8 * eps
@@ -254,13 +254,13 @@ def test_leading_components_leave_out_what_does_not_vary() -> None:
 
 
 def test_relative_leaves_out_encodings_without_a_table() -> None:
-    subjects = [Subject("weierstrass"), Subject("rope_axial")]
+    subjects = [EncodingChoice("weierstrass"), EncodingChoice("rope_axial")]
     analysis = relative_analysis(subjects, grid=(4, 4))
     assert [row["encoding"] for row in analysis.tables["bilinear"]] == ["weierstrass"]
     assert "left out: rope_axial" in analysis.caption
     assert "4 x 4" in analysis.caption
     with pytest.raises(InputError, match="no table"):
-        relative_analysis([Subject("none"), Subject("rope1d")], grid=(4, 4))
+        relative_analysis([EncodingChoice("none"), EncodingChoice("rope1d")], grid=(4, 4))
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,12 @@ def test_relative_leaves_out_encodings_without_a_table() -> None:
 )
 def test_relative_says_what_it_needs(source: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        relative_analysis([Subject("learned")], source=Subject(source), grid=(4, 4))
+        relative_analysis([EncodingChoice("learned")], source=EncodingChoice(source), grid=(4, 4))
 
 
 def test_relative_refuses_a_query_outside_the_grid() -> None:
-    with pytest.raises(InputError, match="query 99"):
-        relative_analysis([Subject("learned")], grid=(4, 4), query=99)
+    with pytest.raises(InputError, match="patch 9x9"):
+        relative_analysis([EncodingChoice("learned")], grid=(4, 4), query=(9, 9))
 
 
 # --- Command line ----------------------------------------------------------------------------
@@ -297,12 +297,12 @@ def test_the_command_writes_a_folder_once(tmp_path: Path, monkeypatch, capsys) -
     ],
 )
 def test_what_the_machine_refuses_is_one_line(raised, said, tmp_path, monkeypatch, capsys) -> None:
-    import training.study.surface as module
+    import training.study.analyse_surface as module
 
     def broken(*_, **__):
         raise raised
 
-    monkeypatch.setattr(module, "surface_analysis", broken)
+    monkeypatch.setattr(module, "landscape", broken)
     assert main(["analyse", "surface", "-o", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert said in message
@@ -311,12 +311,12 @@ def test_what_the_machine_refuses_is_one_line(raised, said, tmp_path, monkeypatc
 
 
 def test_an_interruption_says_so(tmp_path, monkeypatch, capsys) -> None:
-    import training.study.surface as module
+    import training.study.analyse_surface as module
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "surface_analysis", interrupted)
+    monkeypatch.setattr(module, "landscape", interrupted)
     assert main(["analyse", "surface", "-o", str(tmp_path / "out")]) == 130
     assert "interrupted" in capsys.readouterr().err
 

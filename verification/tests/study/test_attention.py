@@ -24,21 +24,18 @@ from training.engine.run import run
 from training.errors import RunError
 from training.models import build_dhvt, build_vit, timm_state_dict
 from training.study import initial_attention as initial
-from training.study.analysis import write_analysis
-from training.study.attention_measures import (
-    locality,
+from training.study.analyse_attention_init import initial_attention_analysis
+from training.study.analyse_rollout import (
     map_correlation,
     map_of_rollout,
-    relative_entropy,
     rollout,
+    rollout_analysis,
     share_in_centre,
 )
-from training.study.attention_models import (
-    checked_model,
-    read_photographs,
-)
-from training.study.encoding_choice import read_subjects
-from training.study.rollout import rollout_analysis
+from training.study.analysis import write_analysis
+from training.study.attention_models import checked_model, read_photographs
+from training.study.encoding_choice import choose_encodings
+from training.study.initial_attention import locality, relative_entropy
 from verification.tests.training_runs import TINY
 from wefpe_core import InputError
 
@@ -186,10 +183,10 @@ def test_a_permutation_of_the_patches_loses_locality_and_nothing_else():
 def test_one_patch_and_a_query_outside_are_refused():
     with pytest.raises(InputError, match="one patch"):
         locality(np.ones((1, 1)), (0, 0))
-    with pytest.raises(InputError, match=r"\(5, 0\).*5 x 4"):
+    with pytest.raises(InputError, match=r"5x0 .*5 x 4"):
         locality(np.ones((5, 4)), (5, 0))
     with pytest.raises(InputError, match="one patch"):
-        initial.measure(read_subjects(["none"], SMALL), (1, 1), (0,))
+        initial.measure(choose_encodings(["none"], SMALL), (1, 1), (0,))
 
 
 # --- Before training -----------------------------------------------------------------------------
@@ -199,7 +196,7 @@ def test_wef_pe_is_not_local_at_the_start_and_flatter_than_a_learned_table():
     """Over five seeds as the published scripts start; the paper says the contrary."""
     labels = ["weierstrass:fidelity=authors", "learned", "weierstrass_green"]
     found = initial.measure(
-        read_subjects(labels, (14, 14)), seeds=range(5), start="authors", image="zero"
+        choose_encodings(labels, (14, 14)), seeds=range(5), start="authors", image="zero"
     )
     theirs, learned, green = (
         [each.locality for each in found if each.label == label] for label in labels
@@ -216,7 +213,7 @@ def test_wef_pe_is_not_local_at_the_start_and_flatter_than_a_learned_table():
 
 
 def test_the_first_block_alone_gives_what_the_whole_model_gives():
-    [subject] = read_subjects(["weierstrass_relative"], SMALL)
+    [subject] = choose_encodings(["weierstrass_relative"], SMALL)
     [found] = initial.measure([subject], SMALL, [3], image="noise", query=(1, 5))
     model = initial._model(SMALL, 3, "timm")
     model.encoding = subject.build(SMALL, 3)
@@ -229,8 +226,8 @@ def test_the_first_block_alone_gives_what_the_whole_model_gives():
 
 
 def test_the_weights_of_the_model_do_not_depend_on_the_encodings():
-    both = initial.measure(read_subjects(["sincos2d", "learned"], SMALL), SMALL, (0, 1))
-    alone = initial.measure(read_subjects(["learned"], SMALL), SMALL, (0, 1))
+    both = initial.measure(choose_encodings(["sincos2d", "learned"], SMALL), SMALL, (0, 1))
+    alone = initial.measure(choose_encodings(["learned"], SMALL), SMALL, (0, 1))
     assert [(each.label, each.seed) for each in both[2:]] == [("learned", 0), ("learned", 1)]
     for one, other in zip(both[2:], alone, strict=True):
         assert np.array_equal(one.heads, other.heads)
@@ -238,13 +235,13 @@ def test_the_weights_of_the_model_do_not_depend_on_the_encodings():
 
 
 def test_without_added_position_a_zero_image_is_seen_evenly():
-    found = initial.measure(read_subjects(["rope_axial"], SMALL), SMALL, (0,), start="authors")
+    found = initial.measure(choose_encodings(["rope_axial"], SMALL), SMALL, (0,), start="authors")
     assert math.isnan(found[0].locality.spearman)
     assert np.ptp(found[0].mean) < 1e-15
 
 
 def test_a_photograph_and_what_is_none(tmp_path):
-    subjects = read_subjects(["none"], SMALL)
+    subjects = choose_encodings(["none"], SMALL)
     path = photograph(tmp_path / "a.png", (90, 70))
     images = (str(path), "zero")
     seen = [initial.measure(subjects, SMALL, (0,), image=image)[0].mean for image in images]
@@ -254,9 +251,9 @@ def test_a_photograph_and_what_is_none(tmp_path):
 
 
 def test_the_analysis_of_initial_attention_is_written(tmp_path):
-    subjects = read_subjects(["none", "learned", "weierstrass"], SMALL)
+    subjects = choose_encodings(["none", "learned", "weierstrass"], SMALL)
     told: list[str] = []
-    analysis = initial.initial_attention_analysis(subjects, SMALL, (0, 1), progress=told.append)
+    analysis = initial_attention_analysis(subjects, SMALL, (0, 1), progress=told.append)
     assert told == ["seed 0", "seed 1"]
     assert "seeds 0, 1" in analysis.caption
     assert "row 2, column 3" in analysis.caption
@@ -268,8 +265,8 @@ def test_the_analysis_of_initial_attention_is_written(tmp_path):
 
 
 def test_even_attention_is_a_dash_none_and_empty(tmp_path):
-    subjects = read_subjects(["none", "weierstrass_green"], SMALL)
-    analysis = initial.initial_attention_analysis(subjects, SMALL, (0, 1))
+    subjects = choose_encodings(["none", "weierstrass_green"], SMALL)
+    analysis = initial_attention_analysis(subjects, SMALL, (0, 1))
     none, green = analysis.numbers["encodings"]
     assert (none["query_is_largest"], none["spearman"], none["spearman_low"]) == (None,) * 3
     assert (green["query_is_largest"], green["seeds_ordered"]) == (2, 2)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,15 @@ import pytest
 pytest.importorskip("accelerate")
 pytest.importorskip("matplotlib")
 
+from PIL import Image
+
 from training.cli import main
-from training.commands.analyse import app, decay_subjects
-from training.study import gallery as everything
-from training.study.decay_table import decay_markdown, decay_rows
-from training.study.encoding_choice import GRID, Subject, read_place
+from training.commands.analyse import summaries
+from training.study import gallery as gallery_module
+from training.study.analyse_decay import decay_markdown, usual_encodings
+from training.study.analysis import PageInputs, load_analysis
+from training.study.decay_measures import decay_rows
+from training.study.encoding_choice import GRID, EncodingChoice, check_patch, read_patch
 from wefpe_core import InputError
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -26,14 +33,14 @@ def gallery(tmp_path_factory) -> Path:
     """The folder of ``analyse all`` for two encodings, with runs as small as they get."""
     folder = tmp_path_factory.mktemp("gallery") / "all"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(everything, "SHORT_RUN", (*everything.SHORT_RUN[2:], *SMALL))
+        patch.setattr(gallery_module, "SHORT_RUN", (*gallery_module.SHORT_RUN[2:], *SMALL))
         words = ["all", "-e", "weierstrass", "-e", "learned", "--grid", "3x4", "--seeds", "0,1"]
         assert main(["analyse", *words, "--output", str(folder)]) == 0
     return folder
 
 
 def commands() -> set[str]:
-    return {(each.name or each.callback.__name__) for each in app.registered_commands}
+    return set(summaries())
 
 
 def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) -> None:
@@ -61,7 +68,8 @@ def test_nothing_unfinished_is_left(gallery: Path) -> None:
 def test_the_runs_of_the_gallery_serve_the_other_commands(
     gallery: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(everything, "_of_encodings", lambda *_: ())  # the gallery has them
+    order = [each for each in gallery_module._in_order() if each[1].is_of_runs]
+    monkeypatch.setattr(gallery_module, "_in_order", lambda: order)  # the gallery has the others
     run = str(gallery / "runs" / "digits-0")
     for words in (
         ["curves", run],
@@ -78,7 +86,7 @@ def test_the_runs_of_the_gallery_serve_the_other_commands(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["surfac"], "Did you mean 'surface'"),
+        (["surfac"], "did you mean surface"),
         (["surface", "-e", "learnd"], "did you mean learned"),
         (["surface", "-e", "learned"], "no lattice"),
         (["surface", "--grid", "1x1"], "fewer than 2 patches"),
@@ -136,8 +144,11 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
     def broken(*_, **__):
         raise InputError("broken on purpose")
 
-    monkeypatch.setattr(everything, "structure_analysis", broken)
-    monkeypatch.setattr(everything, "short_experiments", lambda subjects: [])
+    structure = load_analysis("structure")
+    monkeypatch.setattr(gallery_module, "short_experiments", lambda choices: [])
+    monkeypatch.setattr(
+        gallery_module, "_in_order", lambda: [("structure", replace(structure, analyse=broken))]
+    )
     words = ["all", "-e", "learned", "--grid", "2x2", "-o", str(tmp_path / "out")]
     assert main(["analyse", *words]) == 2
     assert "broken on purpose" in capsys.readouterr().err
@@ -146,21 +157,49 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch, capsys
 
 def test_encodings_without_a_table_go_without_the_analysis_of_tables() -> None:
     for label, has_table in (("rope_axial", False), ("learned", True)):
-        steps = everything._of_encodings([Subject(label)], (3, 4), [0])
-        assert ("relative" in [step.title for step in steps]) == has_table
+        inputs = PageInputs([EncodingChoice(label)], (3, 4), [0], {})
+        assert (load_analysis("relative").page_arguments(inputs) is not None) == has_table
+
+
+def test_the_help_of_all_analyses_imports_none_of_them() -> None:
+    code = (
+        "import sys\n"
+        "from training.cli import main\n"
+        "assert main(['analyse', '--help']) == 0\n"
+        "heavy = ('torch', 'matplotlib', 'pandas', 'scipy', 'jinja2')\n"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    root = Path(gallery_module.__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert result.stderr.strip() == "[]"
+    for name, summary in summaries().items():
+        assert f"{name} " in result.stdout
+        assert summary.endswith(".")
+
+
+def test_the_docs_are_made_from_what_the_analyses_name(tmp_path, monkeypatch) -> None:
+    surface = load_analysis("surface")
+    small = replace(surface, docs_arguments={"grid": (2, 3)})
+    monkeypatch.setattr(gallery_module, "_in_order", lambda: [("surface", small)])
+    assert main(["docs", "analyses", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["surface.png"]
+    with Image.open(tmp_path / "surface.png") as picture:
+        assert picture.width == 1000
 
 
 def test_places_are_read() -> None:
-    assert read_place("0x3", (2, 4)) == (0, 3)
+    assert read_patch("0x3") == (0, 3)
+    check_patch((0, 3), (2, 4))
     for text in ("2x0", "0x4", "x", "1", "-1x0"):
         with pytest.raises(InputError):
-            read_place(text, (2, 4))
+            check_patch(read_patch(text), (2, 4))
 
 
 def test_the_table_of_decay_in_the_docs_is_the_one_computed() -> None:
     shown = (DOCS / "analyses" / "decay.md").read_text("utf-8")
-    subjects = [Subject(label) for label in ("weierstrass", "learned", "weierstrass_green")]
-    assert all(label in decay_subjects() for label in ("weierstrass", "learned"))
+    subjects = [EncodingChoice(label) for label in ("weierstrass", "learned", "weierstrass_green")]
+    assert all(label in usual_encodings() for label in ("weierstrass", "learned"))
     computed = decay_markdown(decay_rows(subjects, GRID, range(5)))
     rows = [line for line in computed.splitlines() if line.startswith("| `")]
     assert len(rows) >= 12
@@ -171,5 +210,5 @@ def test_the_docs_have_their_pictures_and_name_every_command() -> None:
     page = (DOCS / "analyses.md").read_text("utf-8")
     for target in re.findall(r"\]\((analyses/[^)]+)\)", page):
         assert (DOCS / target).exists(), target
-    for name in commands():
+    for name in summaries():
         assert f"wefpe analyse {name}" in page

@@ -19,7 +19,6 @@ from training.errors import RunError
 from training.models.building import build_position_encoding
 from training.parsing import parse_seeds
 from training.study import compare as sweep_module
-from training.study import results
 from training.study.compare import Sweep, control_arms, parse_arm, parse_arms
 from training.study.statistics import (
     accuracies_of_csv,
@@ -258,7 +257,7 @@ def test_published_tables_come_from_the_rows_alone(tmp_path, capsys):
     given = {"learned": {0: 0.30, 1: 0.40}, "none": {0: 0.25, 1: 0.35}}
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "runs.csv").write_text(runs_csv(rows_of(given)))
-    assert results.main([str(tmp_path)]) == 0
+    assert main(["results", str(tmp_path)]) == 0
     table = (tmp_path / "scratch.md").read_text()
     assert table == summary_markdown(summarise(given, "learned"), "learned")
     assert "| `none` | 2 | 30.00 |" in table
@@ -278,10 +277,10 @@ def test_long_names_leave_room_in_a_narrow_terminal():
 
 
 def test_rows_that_cannot_be_read_are_named(tmp_path, capsys):
-    assert results.main([str(tmp_path)]) == 2
+    assert main(["results", str(tmp_path)]) == 2
     assert "no folder with runs.csv" in capsys.readouterr().err
     (tmp_path / "a").mkdir()
     for text, said in (("", "no rows"), ("encoding,seed\nx,1\n", "test_accuracy")):
         (tmp_path / "a" / "runs.csv").write_text(text)
-        assert results.main([str(tmp_path)]) == 2
+        assert main(["results", str(tmp_path)]) == 2
         assert said in capsys.readouterr().err

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.study import decay_measures as statistics
+from training.study import pair_statistics as statistics
 from training.study.decay_measures import (
     PROTOCOLS,
     SCRIPT_BINS,
@@ -22,13 +22,12 @@ from training.study.decay_measures import (
     Decay,
     binned_similarity,
     content_fused,
-    cosine_matrix,
     curve_of,
     measure,
-    patch_pairs,
     standardised_curve,
     table_of,
 )
+from training.study.pair_statistics import cosine_matrix, patch_pairs
 from wefpe_core import InputError
 
 OURS = PROTOCOLS["ours"]
@@ -234,9 +233,9 @@ SMALL = (3, 4)
 
 def built(label, grid=SMALL, seed=0):
     pytest.importorskip("torch")
-    from training.study.encoding_choice import Subject
+    from training.study.encoding_choice import EncodingChoice
 
-    return Subject(label).build(grid, seed)
+    return EncodingChoice(label).build(grid, seed)
 
 
 def matrix_of(label, grid=SMALL, seed=0):
@@ -319,11 +318,10 @@ def test_content_is_added_to_the_table():
 def published():
     """The authors' protocol over 200 seeds, and the encoding alone in the script's bins."""
     pytest.importorskip("torch")
-    from training.study.decay_measures import interaction_matrix
-    from training.study.decay_table import fused_cosines
-    from training.study.encoding_choice import GRID, Subject
+    from training.study.decay_measures import fused_cosines, interaction_matrix
+    from training.study.encoding_choice import GRID, EncodingChoice
 
-    pairs, subject = patch_pairs(GRID), Subject("weierstrass:fidelity=authors")
+    pairs, subject = patch_pairs(GRID), EncodingChoice("weierstrass:fidelity=authors")
     fused, alone = [], []
     for seed in range(200):
         encoding = subject.build(GRID, seed)
@@ -361,13 +359,13 @@ def test_the_encoding_alone_gives_the_audited_numbers(published):
 
 def test_a_protocol_that_adds_content_says_nothing_of_rotations_and_biases():
     pytest.importorskip("torch")
-    from training.study.decay_table import measured_rows
-    from training.study.encoding_choice import Subject
+    from training.study.decay_measures import measured_rows
+    from training.study.encoding_choice import EncodingChoice
 
     for label in ("rope_axial", "weierstrass_green"):
-        (row,) = measured_rows(Subject(label), (3, 4), [0, 1], ["authors"], 5)
+        (row,) = measured_rows(EncodingChoice(label), (3, 4), [0, 1], ["authors"], 5)
         assert all(map(math.isnan, row.mean))
-    (row,) = measured_rows(Subject("none"), (8, 8), [0, 1], ["authors"], 50)
+    (row,) = measured_rows(EncodingChoice("none"), (8, 8), [0, 1], ["authors"], 50)
     assert row.low < 0 < row.high  # content alone
 
 
@@ -382,12 +380,12 @@ def read_csv(path):
 def finished(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
+    from training.study.analyse_decay import decay_analysis
     from training.study.analysis import write_analysis
-    from training.study.decay import decay_analysis
-    from training.study.encoding_choice import read_subjects
+    from training.study.encoding_choice import choose_encodings
 
     grid, done = (4, 5), []
-    subjects = read_subjects(["weierstrass", "none", "weierstrass_green"], grid)
+    subjects = choose_encodings(["weierstrass", "none", "weierstrass_green"], grid)
     analysis = decay_analysis(
         subjects, grid, (0, 1), resamples=20, details=["weierstrass", "none"], progress=done.append
     )
@@ -444,10 +442,10 @@ def test_the_caption_names_grid_seeds_encodings_and_what_the_figures_show(finish
 def small_analysis(labels=("learned",), grid=(4, 5), seeds=(0,), **options):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    from training.study.decay import decay_analysis
-    from training.study.encoding_choice import read_subjects
+    from training.study.analyse_decay import decay_analysis
+    from training.study.encoding_choice import choose_encodings
 
-    return decay_analysis(read_subjects(labels, grid), grid, seeds, resamples=20, **options)
+    return decay_analysis(choose_encodings(labels, grid), grid, seeds, resamples=20, **options)
 
 
 def texts_of(figure):
@@ -497,11 +495,11 @@ def test_a_constant_and_what_is_not_defined_are_told_apart():
 
 def test_what_is_named_twice_counts_once():
     pytest.importorskip("torch")
-    from training.study.decay_table import measured_rows
-    from training.study.encoding_choice import Subject
+    from training.study.decay_measures import measured_rows
+    from training.study.encoding_choice import EncodingChoice
 
-    (twice,) = measured_rows(Subject("learned"), (3, 4), [0, 1, 1], ["ours", "ours"], 10)
-    (once,) = measured_rows(Subject("learned"), (3, 4), [0, 1], ["ours"], 10)
+    (twice,) = measured_rows(EncodingChoice("learned"), (3, 4), [0, 1, 1], ["ours", "ours"], 10)
+    (once,) = measured_rows(EncodingChoice("learned"), (3, 4), [0, 1], ["ours"], 10)
     assert twice.seeds == once.seeds == 2
     assert twice.mean == once.mean
     assert twice.deviation == once.deviation
@@ -540,10 +538,10 @@ def test_the_interval_lies_within_the_axis():
 
 
 def test_mistakes_are_named(finished):
-    from training.study.decay import decay_analysis
-    from training.study.encoding_choice import Subject
+    from training.study.analyse_decay import decay_analysis
+    from training.study.encoding_choice import EncodingChoice
 
-    subjects = [Subject("learned")]
+    subjects = [EncodingChoice("learned")]
     with pytest.raises(InputError, match="did you mean authors"):
         decay_analysis(subjects, protocols=["author"])
     with pytest.raises(InputError, match="'none' is to be drawn"):

@@ -28,16 +28,14 @@ from training.config import (
 from training.config.legacy_hashes import hash_mapping
 from training.encodings.lattice import LatticeParameter, inverse_softplus
 from training.encodings.weierstrass_options import TAU_MAX, TAU_MIN
-from training.engine.evaluation import Scores
 from training.engine.run_folder import RunFolder
 from training.figure_style import in_lines
 from training.models.building import build_position_encoding
 from training.study import publish, results
+from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv
 from training.study.compare import is_of_an_arm, parse_arm
-from training.study.publish import LEARNED, numbers_of, read_learned
-from training.study.resolution import SizeScore, draw_scores
+from training.study.publish import LEARNED, lattice_numbers, read_learned
 from training.study.results import start_of
-from training.study.sizes import scores_of_csv
 from training.study.statistics import COLUMNS, runs_csv
 from verification.readme import fill_page
 from wefpe_core import Lattice
@@ -144,10 +142,10 @@ def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
     scores = [
         each for p in STUDY.glob("*/scores.csv") for each in scores_of_csv(p.read_text("utf-8"))
     ]
-    trained = [each for each in scores if each.is_trained]
+    trained = [each for each in scores if each.is_trained_size]
     assert trained
     for each in trained:
-        assert float(known[each.label, str(each.seed)]) == each.scores.accuracy, each
+        assert float(known[each.label, str(each.seed)]) == each.accuracy, each
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
@@ -190,7 +188,7 @@ def comparison_in(
 
 def test_published_configs_say_which_files_but_not_where(tmp_path, capsys):
     comparison = comparison_in(tmp_path / "comparison")
-    assert publish.main([str(comparison), str(tmp_path / "part")]) == 0
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 0
     assert "2 rows" in capsys.readouterr().out
     rows = rows_of(tmp_path / "part")
     assert [row["seed"] for row in rows] == ["3", "4"]
@@ -205,10 +203,10 @@ def test_a_row_of_another_config_is_not_published(tmp_path, capsys):
     comparison = comparison_in(tmp_path / "comparison")
     path = RunFolder(comparison / "weierstrass_hybrid-seed4").config
     path.write_text(dump_toml(change_config(load_config(path), ["training.epochs=1"])))
-    assert publish.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 2
     assert "weierstrass_hybrid-seed4" in capsys.readouterr().err
     assert not (tmp_path / "part").exists()
-    assert publish.main([str(tmp_path), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(tmp_path), str(tmp_path / "part")]) == 2
     assert "holds no comparison" in capsys.readouterr().err
 
 
@@ -216,7 +214,7 @@ def test_rows_that_are_published_stay_and_others_join_them(tmp_path, capsys):
     part = tmp_path / "part"
     publish.publish(comparison_in(tmp_path / "one", seeds=(1, 4)), part)
     first = (part / "runs.csv").read_text()
-    assert publish.main([str(comparison_in(tmp_path / "two", seeds=(3, 4))), str(part)]) == 0
+    assert cli.main(["publish", str(comparison_in(tmp_path / "two", seeds=(3, 4))), str(part)]) == 0
     assert "3 rows, 1 of them new" in capsys.readouterr().out
     assert [row["seed"] for row in rows_of(part)] == ["1", "3", "4"]
     assert set(first.splitlines()) <= set((part / "runs.csv").read_text().splitlines())
@@ -241,7 +239,7 @@ def test_all_of_a_folder_are_trained_alike(tmp_path, capsys):
     longer = comparison_in(
         tmp_path / "three", encoding="weierstrass_fourier:positions=replace", epochs=10
     )
-    assert publish.main([str(longer), str(part)]) == 2
+    assert cli.main(["publish", str(longer), str(part)]) == 2
     assert "differ in training.epochs" in capsys.readouterr().err
     assert len(rows_of(part)) == 4
 
@@ -256,7 +254,7 @@ def test_all_of_a_folder_are_trained_alike(tmp_path, capsys):
 def test_rows_that_cannot_be_merged_are_named(tmp_path, capsys, text, said):
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "runs.csv").write_text(text)
-    assert publish.main([str(comparison_in(tmp_path / "one")), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison_in(tmp_path / "one")), str(tmp_path / "part")]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -265,7 +263,7 @@ def test_a_run_made_again_has_the_numbers_of_its_row(tmp_path, capsys):
     publish.publish(comparison_in(tmp_path / "one"), part)
     before = (part / "runs.csv").read_text()
     again = comparison_in(tmp_path / "two", seeds=(4, 5), accuracy=0.51)
-    assert publish.main([str(again), str(part)]) == 2
+    assert cli.main(["publish", str(again), str(part)]) == 2
     said = capsys.readouterr().err
     assert "weierstrass_hybrid with seed 4 is published with test_accuracy=0.5" in said
     assert (part / "runs.csv").read_text() == before
@@ -277,7 +275,7 @@ def test_a_published_config_is_not_written_over(tmp_path, capsys):
     (path,) = (part / "configs").iterdir()
     text = dump_toml(change_config(load_config(path), ["training.epochs=1"]))
     path.write_text(text)
-    assert publish.main([str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
+    assert cli.main(["publish", str(comparison_in(tmp_path / "two", seeds=(5,))), str(part)]) == 2
     assert "weierstrass_hybrid-seed5" in capsys.readouterr().err
     assert path.read_text() == text
 
@@ -335,7 +333,7 @@ def test_weights_that_are_not_of_the_run_are_named(tmp_path, capsys, damage, sai
         save_file({"encoding.table": torch.zeros(2)}, path)
     else:
         path.write_bytes(damage)
-    assert publish.main([str(comparison), str(tmp_path / "part")]) == 2
+    assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 2
     error = capsys.readouterr().err
     assert str(path) in error
     assert said in error
@@ -375,7 +373,7 @@ def test_damage_in_what_was_learned_is_named(tmp_path, line, said):
 )
 def test_every_part_that_learns_a_lattice_has_its_numbers(encoding, parts):
     config = load_config("cifar100_cpu", ["data.path=DIR", *parse_arm(encoding).overrides])
-    found = numbers_of(config)
+    found = lattice_numbers(config)
     assert len(found) == parts
     if parts:
         assert found[0] == pytest.approx((1.8540747, 0.0, 1.0, 0.15, 0.8))
@@ -395,7 +393,7 @@ def test_an_encoding_trained_in_two_ways_is_named_with_its_part(tmp_path):
         for label, folder in (("weierstrass", "study"), ("weierstrass_hybrid", "other"))
         for path in (tmp_path / folder).glob("*/configs/*.toml")
     }
-    assert sorted(results.names_of(configs).values()) == [
+    assert sorted(results.name_encodings(configs).values()) == [
         "weierstrass (long)",
         "weierstrass (short)",
         "weierstrass_hybrid",
@@ -484,7 +482,7 @@ def test_sizes_are_paired_with_the_first_encoding(tmp_path):
             lines.append(f"sincos2d,{seed},,{size},{size},{own},{b},1.8,100")
     (tmp_path / "sizes").mkdir()
     (tmp_path / "sizes" / "scores.csv").write_text("\n".join(lines) + "\n")
-    assert results.main([str(tmp_path)]) == 0
+    assert cli.main(["results", str(tmp_path)]) == 0
     table = (tmp_path / "sizes.md").read_text().splitlines()
     assert table[0] == "| encoding | seeds | 32 × 32 (training) | 48 × 48 |"
     assert table[2] == "| `learned [bicubic]` | 3 | 45.00 | 35.00 |"
@@ -493,9 +491,8 @@ def test_sizes_are_paired_with_the_first_encoding(tmp_path):
 
 
 def test_of_many_curves_each_has_a_panel():
-    scores = Scores(loss=1.0, accuracy=0.4, images=100)
     found = [
-        SizeScore(f"encoding {number}", 0, "", (size, size), size == 32, scores)
+        SizeScore(f"encoding {number}", 0, "", size, size, size == 32, 0.4, 1.0, 100)
         for number in range(9)
         for size in (32, 48)
     ]

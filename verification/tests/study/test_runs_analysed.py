@@ -23,15 +23,15 @@ from training.engine.run import run
 from training.engine.run_folder import training_rows
 from training.engine.run_report import Curve, band_of, kept_epoch, read_curve
 from training.errors import RunError
-from training.study.analysis import write_analysis
-from training.study.curves import curves_analysis
-from training.study.learned_lattice import (
+from training.study.analyse_curves import curves_analysis
+from training.study.analyse_lattice import (
     lattice_analysis,
     learns_a_lattice,
     read_paths,
 )
-from training.study.resolution import resolution_analysis, sizes_of
-from training.study.run_groups import encoding_label, labels_of, read_trainings
+from training.study.analyse_resolution import resolution_analysis, sizes_of
+from training.study.analysis import write_analysis
+from training.study.run_groups import encoding_label, label_runs, read_trainings
 from verification.tests.training_runs import TINY
 from wefpe_core import InputError
 
@@ -134,7 +134,7 @@ def test_runs_that_differ_in_more_than_the_encoding_are_named_by_data_and_folder
     }
     name = "weierstrass:projection=mlp"
     labels = [f"{name} (digits, short)", f"{name} (digits, long)", "none (digits, none)"]
-    assert list(labels_of(runs).values()) == labels
+    assert list(label_runs(runs).values()) == labels
     matched = load_config("digits", [*LEARNED, "position_encoding.scale_match=0.8"])
     assert encoding_label(matched) == "learned:scale_match=0.8"
 
@@ -156,7 +156,7 @@ def test_encodings_the_label_does_not_tell_apart_have_their_folders(tmp_path):
         tmp_path / "y" / "run": load_config("digits", [*fixed, "position_encoding.backend=numpy"]),
         tmp_path / "z": load_config("digits", LEARNED),
     }
-    *alike, learned = labels_of(runs).values()
+    *alike, learned = label_runs(runs).values()
     assert learned == "learned"
     name = "weierstrass:projection=mlp,learnable=false"
     assert alike == [f"{name} ({tmp_path / folder / 'run'})" for folder in "xy"]
@@ -170,7 +170,7 @@ def test_one_experiment_with_one_seed_twice_is_refused(tmp_path):
             analyse(paths)
     runs = dict.fromkeys(paths, load_config("digits"))
     with pytest.raises(InputError, match=r"/a and .*/b are runs of one experiment"):
-        labels_of(runs)
+        label_runs(runs)
 
 
 def test_a_curve_of_one_point_is_seen(tmp_path):

@@ -245,13 +245,13 @@ def test_a_period_within_the_grid_shows_as_a_rise():
 def finished(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
+    from training.study.analyse_structure import structure_analysis
     from training.study.analysis import write_analysis
-    from training.study.encoding_choice import read_subjects
-    from training.study.structure import structure_analysis
+    from training.study.encoding_choice import choose_encodings
 
     grid, done = (5, 4), []
     labels = ["weierstrass", "none", "rope_axial", "weierstrass_relative", "learned"]
-    analysis = structure_analysis(read_subjects(labels, grid), grid, progress=done.append)
+    analysis = structure_analysis(choose_encodings(labels, grid), grid, progress=done.append)
     folder = tmp_path_factory.mktemp("structure") / "results"
     write_analysis(analysis, folder)
     return analysis, folder, done
@@ -290,11 +290,11 @@ def test_undefined_numbers_are_dashes_and_more_than_four_columns_are_two_figures
 def test_a_control_is_one_whatever_the_order_of_its_options():
     pytest.importorskip("matplotlib")
     pytest.importorskip("torch")
-    from training.study.encoding_choice import read_subjects
-    from training.study.structure import structure_analysis
+    from training.study.analyse_structure import structure_analysis
+    from training.study.encoding_choice import choose_encodings
 
     label = "weierstrass:features=2,function=powers"
-    analysis = structure_analysis(read_subjects([label], (3, 4)), (3, 4))
+    analysis = structure_analysis(choose_encodings([label], (3, 4)), (3, 4))
     labels = [row["encoding"] for row in analysis.numbers["rows"]]
     assert labels == [label, "learned", "sincos2d"]
     assert f"`{label}` (control)" in analysis.markdown
@@ -302,12 +302,12 @@ def test_a_control_is_one_whatever_the_order_of_its_options():
 
 def test_the_table_of_the_encoding_is_what_is_analysed():
     pytest.importorskip("torch")
-    from training.study.encoding_choice import Subject
-    from training.study.structure import structure_of
+    from training.study.analyse_structure import structure_of
+    from training.study.encoding_choice import EncodingChoice
 
     grid = (6, 6)
-    found = structure_of(Subject("sincos2d"), grid)
-    table = Subject("sincos2d").build(grid).additive(grid).numpy()
+    found = structure_of(EncodingChoice("sincos2d"), grid)
+    table = EncodingChoice("sincos2d").build(grid).additive(grid).numpy()
     centred = table - table.mean(axis=0)
     singular = np.linalg.svd(centred, compute_uv=False)
     expected = (singular[:2] ** 2).sum() / (singular**2).sum()
@@ -317,8 +317,8 @@ def test_the_table_of_the_encoding_is_what_is_analysed():
 
 def test_a_grid_of_one_patch_is_refused_before_any_work():
     pytest.importorskip("torch")
-    from training.study.encoding_choice import Subject
-    from training.study.structure import structure_analysis
+    from training.study.analyse_structure import structure_analysis
+    from training.study.encoding_choice import EncodingChoice
 
     with pytest.raises(InputError, match="1x1 has no pair"):
-        structure_analysis([Subject("learned")], (1, 1))
+        structure_analysis([EncodingChoice("learned")], (1, 1))

@@ -1,44 +1,46 @@
-"""wp and wp' over the plane: surfaces with their poles, phase portraits, and where patches lie."""
+"""wp and wp' over the plane, with poles and period cell."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
-from training.encodings.grid import Grid
 from training.figure_style import BLACK, CYCLIC_MAP, ORANGE, figure_settings, new_figure
-from training.study.analysis import Analysis
-from training.study.encoding_choice import GRID, Subject
+from training.study.analysis import Analysis, AnalysisCommand, Options, ReadBy
+from training.study.encoding_choice import GRID, EncodingChoice
 from wefpe_core import Lattice, get_backend
 from wefpe_core.errors import InputError
 
 Complex = npt.NDArray[np.complex128]
 
+_DEFAULT = EncodingChoice("weierstrass")
+
 SIDE = 360  # points along each axis
 _MARGIN = 0.25  # of a period, shown around the cell
 _PATCHES_SHOWN = 800
 _MOST_CELLS = 4000
-_THINNEST = 1e-3  # one period over the other
+_THINNEST = 1e-3  # the smallest ratio of the two periods that is drawn
 _TOO_THIN = "the lattice is too thin to be drawn: its cell would be a line"
-_SIZES = (1e-50, 1e50)  # of periods; wp' of others may overflow
+_SIZES = (1e-50, 1e50)  # limits of the periods, beyond which wp' may overflow
 _NAMES = ("℘", "℘′")
 
 
 class Landscape(NamedTuple):
-    """The two functions on a rectangle of the plane, and what is worth marking there."""
+    """The two functions on a rectangle of the plane, and the points marked there."""
 
     lattice: Lattice
     z: Complex  # (SIDE, SIDE)
     values: tuple[Complex, Complex]
     poles: Complex
     zeros: tuple[Complex, Complex]
-    patches: Complex  # empty if no encoding puts any there
+    patches: Complex  # empty if there is no encoding
 
 
 def landscape(lattice: Lattice, patches: Complex | None = None, side: int = SIDE) -> Landscape:
-    """Values of wp and wp' around one period cell that begins at 0."""
+    """Values of wp and wp' around the period cell that begins at 0."""
     first, second = 2 * complex(lattice.omega1), 2 * complex(lattice.omega3)
     if not all(_SIZES[0] < abs(period) < _SIZES[1] for period in (first, second)):
         raise InputError(f"periods of {abs(first):.3g} and {abs(second):.3g} cannot be drawn")
@@ -73,18 +75,19 @@ def _translates(
     """All points equal to these modulo the lattice within a rectangle."""
     left, right, low, high = inside
     corners = np.array([left + 1j * low, right + 1j * low, left + 1j * high, right + 1j * high])
-    # How many of either period reach the corners: real coordinates in the basis of the two.
+    # The corners in the basis of the two periods say how many of each period are needed.
     basis = np.array([[first.real, second.real], [first.imag, second.imag]])
     reach = np.linalg.solve(basis, np.array([corners.real, corners.imag]))
     m, n = (np.arange(np.floor(each.min()) - 1, np.ceil(each.max()) + 2) for each in reach)
     if m.size * n.size > _MOST_CELLS:
         raise InputError(_TOO_THIN)
     shifts = (m[:, None] * first + n[None, :] * second).ravel()
-    every = (points[:, None] + shifts[None, :]).ravel()
-    keep = (left <= every.real) & (every.real <= right) & (low <= every.imag) & (every.imag <= high)
-    # A double zero comes twice, and a hair's breadth off it is two that one mark covers.
+    copies = (points[:, None] + shifts[None, :]).ravel()
+    is_inside = (left <= copies.real) & (copies.real <= right)
+    is_inside &= (low <= copies.imag) & (copies.imag <= high)
+    # A double zero is found twice, and two zeros that are very close share one mark.
     shown: list[complex] = []
-    for point in every[keep]:
+    for point in copies[is_inside]:
         if all(abs(point - other) > 1e-3 * abs(first) for other in shown):
             shown.append(complex(point))
     return np.array(shown, complex)
@@ -102,35 +105,44 @@ def read_lattice(text: str) -> Lattice:
 
 
 def surface_analysis(
-    subject: Subject | None = None,
+    encoding: Annotated[
+        EncodingChoice,
+        ReadBy(EncodingChoice),
+        typer.Option(
+            "--encoding", "-e", help="Show its lattice and its patches. The default is weierstrass."
+        ),
+    ] = _DEFAULT,
     *,
-    lattice: Lattice | None = None,
-    grid: Grid = GRID,
-    seed: int = 0,
+    half_periods: Annotated[
+        Lattice | None,
+        ReadBy(read_lattice),
+        typer.Option(help="Show this lattice instead, as in 1,0.3+0.9j (omega1, omega3)."),
+    ] = None,
+    grid: Options.Grid = GRID,
+    seed: Options.Seed = 0,
 ) -> Analysis:
-    """wp and wp' on a lattice, or on that of an encoding, together with its patches."""
-    patches, who = None, "a lattice"
+    """wp and wp' over the plane, on a lattice or on that of an encoding with its patches."""
+    lattice, patches, lattice_name = half_periods, None, "a lattice"
     if lattice is None:
-        subject = subject or Subject("weierstrass")
-        encoding: Any = subject.build(grid, seed)
-        if not callable(getattr(encoding, "lattice", None)):
-            raise InputError(f"{subject.label} has no lattice, so there is no surface to show")
-        lattice, who = encoding.lattice(), f"the lattice of {subject.label} at its start"
-        if callable(getattr(encoding, "points", None)):
-            patches = encoding.points(grid).detach().numpy()
+        built: Any = encoding.build(grid, seed)
+        if not callable(getattr(built, "lattice", None)):
+            raise InputError(f"{encoding.label} has no lattice, so there is no surface to show")
+        lattice, lattice_name = built.lattice(), f"the lattice of {encoding.label} at its start"
+        if callable(getattr(built, "points", None)):
+            patches = built.points(grid).detach().numpy()
     shown = landscape(lattice, patches)
     backend = get_backend("numpy")
     roots = [complex(e) for e in backend.roots(lattice)]
     invariants = [complex(g) for g in backend.invariants(lattice)]
-    where = f"half-periods {_text(complex(lattice.omega1))} and {_text(complex(lattice.omega3))}"
+    periods = f"half-periods {_text(complex(lattice.omega1))} and {_text(complex(lattice.omega3))}"
     dots = ""
     if patches is not None:
         dots = f" Dots: the centres of {grid[0]} x {grid[1]} patches."
         if len(patches) > _PATCHES_SHOWN:
             dots = f" Grey: where {grid[0]} x {grid[1]} patches lie."
     caption = (
-        f"℘ and ℘′ on {who}: {where}, g2 = {_text(invariants[0])}, "
-        f"g3 = {_small_is_0(*invariants)}. Left: log10 of the modulus as height, cut at both "
+        f"℘ and ℘′ on {lattice_name}: {periods}, g2 = {_text(invariants[0])}, "
+        f"g3 = {_text_of_g3(*invariants)}. Left: log10 of the modulus as height, cut at both "
         "ends, the argument as colour. Right: "
         "argument as colour with lines of equal modulus (each a factor of 2), crosses at poles, "
         f"circles at zeros, the period cell outlined.{dots} Evaluated by the NumPy backend at "
@@ -153,7 +165,7 @@ def surface_analysis(
 
 
 def draw_landscape(shown: Landscape) -> Any:
-    """Two rows, wp and wp'; surface on the left, phase portrait on the right."""
+    """A row for wp and one for wp': the surface on the left, the phase portrait on the right."""
     with figure_settings():
         figure = new_figure(7.2, 6.4)
         for row, name in enumerate(_NAMES):
@@ -167,7 +179,7 @@ def draw_landscape(shown: Landscape) -> Any:
 
 
 def _height(values: Complex) -> npt.NDArray[np.float64]:
-    """log10 of the modulus; poles and zeros are cut where 96 % of the points end."""
+    """log10 of the modulus, cut so that the middle 96 % of the points remain as they are."""
     with np.errstate(divide="ignore", invalid="ignore"):
         height = np.log10(np.abs(values))
     height = np.where(np.isnan(height), np.inf, height)
@@ -178,8 +190,8 @@ def _height(values: Complex) -> npt.NDArray[np.float64]:
 def _draw_surface(axis: Any, shown: Landscape, values: Complex, title: str) -> None:
     from matplotlib import colormaps
 
-    every = max(len(values) // 120, 1)  # facets beyond that are smaller than a dot of print
-    z, values = shown.z[::every, ::every], values[::every, ::every]
+    step = max(len(values) // 120, 1)  # more facets would be smaller than a dot in print
+    z, values = shown.z[::step, ::step], values[::step, ::step]
     angle = (np.nan_to_num(np.angle(values)) + np.pi) / (2 * np.pi)
     height = _height(values)
     axis.plot_surface(
@@ -237,7 +249,7 @@ def _draw_portrait(axis: Any, shown: Landscape, row: int) -> Any:
 
 
 def _mark(axis: Any, points: Complex, marker: str, label: str) -> None:
-    """A mark that shows on dark and on light ground."""
+    """A mark that can be seen on dark and on light ground."""
     style: dict[str, Any] = {"marker": marker, "linestyle": "", "markerfacecolor": "none"}
     axis.plot(points.real, points.imag, color="white", ms=7, mew=2.6, **style)
     axis.plot(points.real, points.imag, color=BLACK, ms=7, mew=1.2, label=label, **style)
@@ -256,10 +268,13 @@ def _text(value: complex) -> str:
     return imag.lstrip("+") if abs(value.real) <= 1e-12 * abs(value) else real + imag
 
 
-def _small_is_0(g2: complex, g3: complex) -> str:
-    """g3, or 0 where it is no more than the rounding of a lattice kept in single precision."""
+def _text_of_g3(g2: complex, g3: complex) -> str:
+    """g3, or 0 where it is only the rounding of a lattice kept in single precision."""
     return "0" if abs(g3) < 1e-6 * abs(g2) ** 1.5 else _text(g3)
 
 
 def _pair(value: complex) -> list[float]:
     return [float(value.real), float(value.imag)]
+
+
+COMMAND = AnalysisCommand(surface_analysis, docs_files={"surface.png": "surface.png"})

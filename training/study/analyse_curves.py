@@ -1,17 +1,18 @@
-"""Training dynamics of one or several runs, from their logs."""
+"""Loss, accuracy and learning rate of runs over training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
-from training.study.analysis import Analysis, Row
-from training.study.run_groups import Training, grouped, read_trainings, runs_text
+from training.study.analysis import Analysis, AnalysisCommand, Options, Row
+from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 
-Groups = Mapping[str, Sequence[Training]]
+Groups = Mapping[str, Sequence[TrainingLog]]
 
 _PANELS: tuple[tuple[Quantity, str], ...] = (
     ("loss", "training loss"),
@@ -27,60 +28,28 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
     "gap",
 )
 _CAPTION = (
-    "Means over seeds as lines, from the least to the largest value as shades; a curve of one "
-    "point is a mark with a bar. The training loss and accuracy are those of the steps of each "
-    "epoch: of weights that still change, on augmented images, with dropout and label smoothing "
-    "where the config has them, so that the gap between training and validation accuracy can be "
-    "negative."
+    "Lines are means over seeds, and shades reach from the least to the largest value; a curve of "
+    "one point is a mark with a bar. The training loss and accuracy are means over the steps of "
+    "each epoch, with weights that still change, on augmented images, with dropout and label "
+    "smoothing where the config has them, so that the gap between training and validation "
+    "accuracy can be negative."
 )
 
 
-def curves_analysis(runs: Sequence[Path]) -> Analysis:
-    """Loss, validation accuracy, learning rate and generalisation gap over the epochs.
-
-    Parameters
-    ----------
-    runs : sequence of Path
-        Folders of runs, finished or going on. Those that differ only in the seed become one curve
-        with a range; a run in two parts gives a curve for each.
-
-    Raises
-    ------
-    RunError
-        A folder holds no run, or a run with no finished epoch.
-    """
-    groups = grouped(read_trainings(runs))
-    experiments = {label: [each.experiment for each in group] for label, group in groups.items()}
-    rows = [row for label, each in groups.items() for row in epoch_rows(label, each)]
-    summaries = [summary(label, each) for label, each in groups.items()]
-    with figure_settings():
-        figure = draw_groups(groups)
-    return Analysis(
-        name="curves",
-        title="Training dynamics",
-        caption=f"{_CAPTION} {runs_text(experiments)}",
-        figures={"curves": figure},
-        numbers={"trainings": summaries},
-        tables={"epochs": rows, "summary": summaries},
-    )
-
-
-def epoch_rows(label: str, trainings: Sequence[Training]) -> list[Row]:
+def epoch_rows(label: str, trainings: Sequence[TrainingLog]) -> list[Row]:
     """A row for each epoch of each training."""
-    rows: list[Row] = []
+    rows: list[Any] = []
     for training in trainings:
-        first: Row = {"label": label, "seed": training.experiment.seed}
-        by_epoch: dict[float, dict[str, float]] = {}
-        for name in _OF_EPOCHS:
-            curve = read_curve(training.rows, name)
-            for epoch, value in zip(curve.epochs, curve.values, strict=True):
-                by_epoch.setdefault(epoch, {})[name] = value
-        rows += [{**first, "epoch": epoch, **values} for epoch, values in by_epoch.items()]
+        curves = {name: read_curve(training.rows, name) for name in _OF_EPOCHS}
+        series = {name: pd.Series(c.values, c.epochs) for name, c in curves.items() if c.values}
+        table = pd.DataFrame(series).rename_axis("epoch").reset_index()
+        first = {"label": label, "seed": training.experiment.seed}
+        rows += [first | row for row in table.to_dict("records")]
     return rows
 
 
-def summary(label: str, trainings: Sequence[Training]) -> dict[str, Any]:
-    """Where the trainings of one label ended, as means over them, with the range of the last."""
+def summary(label: str, trainings: Sequence[TrainingLog]) -> dict[str, Any]:
+    """The last values of the trainings of one label: their means and ranges."""
     result: dict[str, Any] = {"label": label, "runs": len(trainings)}
     result["kept_epochs"] = " ".join(str(kept_epoch(each.rows)) for each in trainings)
     for name in _OF_EPOCHS:
@@ -94,11 +63,11 @@ def summary(label: str, trainings: Sequence[Training]) -> dict[str, Any]:
     return result
 
 
-def _curves(trainings: Sequence[Training], quantity: Quantity) -> list[Curve]:
+def _curves(trainings: Sequence[TrainingLog], quantity: Quantity) -> list[Curve]:
     return [read_curve(each.rows, quantity) for each in trainings]
 
 
-# --- On paper ------------------------------------------------------------------------------
+# --- Figure --------------------------------------------------------------------------------
 
 
 def draw_groups(groups: Groups) -> Any:
@@ -130,3 +99,33 @@ def _add_legend(figure: Any, groups: Groups) -> None:
         lines.append(Line2D([], [], label=label + count, **style))
     columns = 2 if max(map(len, groups)) < 40 and len(groups) > 1 else 1
     figure.legend(handles=lines, loc="outside lower center", ncols=columns)
+
+
+# --- The analysis --------------------------------------------------------------------------
+
+
+def curves_analysis(runs: Options.Runs) -> Analysis:
+    """Loss, validation accuracy, learning rate and generalisation gap over the epochs.
+
+    Runs may still be going on. Those that differ only in the seed become one curve with a range. A
+    run in two parts gives a curve for each.
+    """
+    groups = group_trainings(read_trainings(runs))
+    labelled = [(label, each.experiment) for label, group in groups.items() for each in group]
+    summaries = [summary(label, each) for label, each in groups.items()]
+    with figure_settings():
+        figure = draw_groups(groups)
+    return Analysis(
+        name="curves",
+        title="Training dynamics",
+        caption=f"{_CAPTION} {runs_text(labelled)}",
+        figures={"curves": figure},
+        numbers={"trainings": summaries},
+        tables={
+            "epochs": [row for label, each in groups.items() for row in epoch_rows(label, each)],
+            "summary": summaries,
+        },
+    )
+
+
+COMMAND = AnalysisCommand(curves_analysis)

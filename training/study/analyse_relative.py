@@ -1,67 +1,79 @@
-"""How well wp(z_j - z_i) is recovered from what absolute encodings carry.
+"""How well absolute features give wp(zj - zi).
 
-The addition formula gives it exactly from wp and wp' at both patches. Between that algebra and a
-trained model stand rounding, the compression of the features, and that attention forms products of
-features, not quotients. Each is measured on all pairs of patches.
+The addition formula gives it exactly from wp and wp' at both patches. A model differs from that
+algebra by rounding, by the compression of the features, and because attention forms products of
+features, not quotients. Each effect is measured on all pairs of patches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 
-from training.encodings.grid import Grid
+from training.encodings.size import Grid
 from training.figure_style import BLACK, BLUE, ORANGE, figure_settings, new_figure
-from training.study.analysis import Analysis
-from training.study.encoding_choice import GRID, Subject
-from training.study.relative_measures import (
-    Array,
-    bilinear_fit,
-    ordered_pairs,
-    safe_difference,
-    scaled_error,
-    textbook_difference,
+from training.study import structure_measures as measures
+from training.study.analysis import (
+    Analysis,
+    AnalysisCommand,
+    Arguments,
+    Options,
+    PageInputs,
+    ReadBy,
 )
+from training.study.encoding_choice import (
+    GRID,
+    USUAL,
+    EncodingChoice,
+    check_patch,
+    choose_encodings,
+)
+from training.study.structure_measures import Array
 from wefpe_core import get_backend
 from wefpe_core.errors import InputError
 
-COMPONENTS = 24  # of a table that enter the bilinear form; of a head all 64 could
+COMPONENTS = 24  # principal components in the bilinear form; a head has room for 64
+_SOURCE = EncodingChoice("weierstrass")
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
-_SQUARE = np.array([[-0.5, 0.5, 0.5, -0.5], [-0.5, -0.5, 0.5, 0.5]])  # a patch, x and y
+_SQUARE = np.array([[-0.5, 0.5, 0.5, -0.5], [-0.5, -0.5, 0.5, 0.5]])  # x and y of a patch
 _RAW_FIT, _BOUNDED_FIT = "R² of Re wp", "R² of tanh(0.15 Re wp)"
+_USUAL = (*USUAL, "weierstrass:function=powers", "weierstrass_fourier")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Errors of wp(z_j - z_i) for all ordered pairs of different patches, by the way taken."""
+    """Errors of wp(z_j - z_i) for all ordered pairs of different patches, by method."""
 
     pairs: tuple[Array, Array]
     target: Array  # wp(z_j - z_i), evaluated directly
-    condition: Array  # by how much relative errors of the values grow at least
+    condition: Array  # the factor by which relative errors of the values grow at least
     errors: Mapping[str, Array]
 
 
 def recovery(encoding: Any, grid: Grid) -> Recovery:
     """Errors by the printed and the safe formula, from exact, rounded and compressed values.
 
-    `encoding` is a `weierstrass` one. Compressed features are those it hands to its projection,
-    rounded, and expanded again by the inverse of tanh; where they are ±1 nothing is left.
+    `encoding` is a `weierstrass` encoding. Compressed features are those that it hands to its
+    projection, rounded and expanded again by the inverse of tanh; features of ±1 become infinite.
     """
     lattice = encoding.lattice()
     z = encoding.points(grid).detach().numpy()
-    i, j = ordered_pairs(len(z))
+    i, j = measures.ordered_pairs(len(z))
     backend = get_backend("numpy")
     p, dp = backend.wp_and_prime(z, lattice)
     target = backend.wp_and_prime(z[j] - z[i], lattice)[0]
 
     def error(p_used: Array, dp_used: Array, *, safe: bool = True) -> Array:
         ends = p_used[i], dp_used[i], p_used[j], dp_used[j]
-        got = safe_difference(*ends, lattice) if safe else textbook_difference(*ends)
-        return scaled_error(got, target, p[i], p[j])
+        found = measures.textbook_difference(*ends)
+        if safe:
+            found = measures.safe_difference(*ends, lattice)
+        return measures.scaled_error(found, target, p[i], p[j])
 
     errors = {
         "float64, as printed": error(p, dp, safe=False),
@@ -70,13 +82,13 @@ def recovery(encoding: Any, grid: Grid) -> Recovery:
     }
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         errors[f"tanh features in {name}"] = error(*_expanded(encoding, grid, dtype))
-    # The square, wp_i and wp_j are added: what cancels is lost.
+    # The square, wp_i and wp_j are added, and digits that cancel are lost.
     terms = np.abs(target + p[i] + p[j]) + np.abs(p[i]) + np.abs(p[j])
     return Recovery((i, j), target, terms / np.abs(target), errors)
 
 
 def _expanded(encoding: Any, grid: Grid, dtype: torch.dtype) -> tuple[Array, Array]:
-    """wp and wp' from features rounded to a dtype."""
+    """wp and wp' from features that were rounded to this dtype."""
     with torch.no_grad():
         features = encoding.features(grid).to(dtype).double()
         scale = float(encoding.compression_scale())
@@ -96,39 +108,38 @@ def leading_components(table: Array, count: int = COMPONENTS) -> Array:
 
 
 def relative_analysis(
-    subjects: Sequence[Subject],
+    encodings: Options.Encodings = None,
     *,
-    source: Subject | None = None,
-    grid: Grid = GRID,
-    query: int | None = None,
-    seed: int = 0,
+    source: Annotated[
+        EncodingChoice,
+        ReadBy(EncodingChoice),
+        typer.Option(
+            help="The weierstrass encoding whose wp(zj - zi) is wanted, by default as it is."
+        ),
+    ] = _SOURCE,
+    grid: Options.Grid = GRID,
+    query: Options.Query = None,
+    seed: Options.Seed = 0,
 ) -> Analysis:
-    """Recovery on the lattice of `source`, and the bilinear fit for each of the subjects.
+    """How well wp(zj - zi) is recovered from values at zi and zj, and from tables of positions.
 
-    Parameters
-    ----------
-    subjects
-        Encodings whose tables are offered to the bilinear form; those without one are left out.
-    source
-        The `weierstrass` encoding whose wp(z_j - z_i) is wanted; the default one if not given.
-    query
-        The patch whose maps are drawn; the middle one if not given.
+    The tables of the encodings are offered to a bilinear form, as in one attention head. Encodings
+    without a table are left out.
     """
-    source = source or Subject("weierstrass")
+    choices = choose_encodings(encodings or _USUAL, grid)
     encoding: Any = source.build(grid, seed)
     if encoding.name != "weierstrass" or getattr(encoding, "lattice_parameter", None) is None:
         raise InputError(f"{source.label}: relative needs weierstrass with fidelity='corrected'")
     if encoding.options.features != 4 or encoding.options.function != "wp":
         raise InputError(f"{source.label}: relative needs all four features of wp and wp'")
-    query = (grid[0] // 2) * grid[1] + grid[1] // 2 if query is None else query
-    if not 0 <= query < grid[0] * grid[1]:
-        raise InputError(f"query {query} is not a patch of a {grid[0]} x {grid[1]} grid")
-    tables = {each.label: each.build(grid, seed).additive(grid) for each in subjects}
+    row, column = query or (grid[0] // 2, grid[1] // 2)
+    check_patch((row, column), grid)
+    tables = {each.label: each.build(grid, seed).additive(grid) for each in choices}
     without = [label for label, table in tables.items() if table is None]
     if len(without) == len(tables):
         raise InputError(f"no table of positions to look at: {', '.join(without)} add none")
     found = recovery(encoding, grid)
-    rows = [_error_row(way, error) for way, error in found.errors.items()]
+    rows = [_error_row(method, error) for method, error in found.errors.items()]
     fits = [
         _fits(label, table.detach().numpy(), found)
         for label, table in tables.items()
@@ -139,7 +150,7 @@ def relative_analysis(
         "relative",
         "Relative positions from absolute encodings",
         _caption(source.label, grid, seed, list(tables), without),
-        {"relative": draw_recovery(found, fits, grid, query)},
+        {"relative": draw_recovery(found, fits, grid, row * grid[1] + column)},
         numbers | {"bilinear": fits, "without_table": without},
         {"errors": rows, "bilinear": fits},
     )
@@ -151,8 +162,8 @@ def _fits(label: str, table: Array, found: Recovery) -> dict[str, Any]:
     return {
         "encoding": label,
         "components": components.shape[1],
-        _RAW_FIT: bilinear_fit(components, found.pairs, found.target.real),
-        _BOUNDED_FIT: bilinear_fit(components, found.pairs, bounded),
+        _RAW_FIT: measures.bilinear_fit(components, found.pairs, found.target.real),
+        _BOUNDED_FIT: measures.bilinear_fit(components, found.pairs, bounded),
     }
 
 
@@ -163,22 +174,23 @@ def _caption(
     shown = ", ".join(label for label in labels if label not in without)
     return (
         f"℘(z_j − z_i) on all ordered pairs of {grid[0]} x {grid[1]} patches, from values at the "
-        f"patches of {source} (seed {seed}). Maps: scaled error for the marked patch i and "
-        "every j, where the error is divided by the terms that cancel; white: infinite; grey: i "
-        "itself. The condition number is the sum of the moduli of these terms over that of the "
-        "result. 'As printed' is the textbook quotient, 'safe' the better conditioned of two. "
-        "'tanh features' are what the projection sees, rounded and expanded again. Bars: for "
-        f"{shown}, the share of the variance over all pairs (R², adjusted) that a bilinear form of "
-        f"the first {COMPONENTS} principal components of the table explains, which is what one "
-        f"attention head can make of them.{left_out}"
+        f"patches of {source} (seed {seed}). Maps: the scaled error for the marked patch i and "
+        "every j, which is the error divided by the terms that cancel; white where it is infinite, "
+        "grey at i itself. The condition number is the sum of the moduli of these terms over the "
+        "modulus of the result. 'As printed' is the textbook quotient, 'safe' the better "
+        "conditioned of two. 'tanh features' are those that the projection sees, rounded and "
+        f"expanded again. Bars: for {shown}, the share of the variance over all pairs (R², "
+        "adjusted) that is explained by a bilinear form of the first "
+        f"{COMPONENTS} principal components of the table, which is what one attention head can "
+        f"make of them.{left_out}"
     )
 
 
-def _error_row(way: str, error: Array) -> dict[str, Any]:
-    finite = np.isfinite(error)
-    row: dict[str, Any] = {"from": way, "pairs": int(error.size)}
-    row |= {"infinite": int((~finite).sum()), "above 1 %": float((error > 0.01).mean())}
-    # Not numpy's quantile: between a number and infinity it would give NaN.
+def _error_row(method: str, error: Array) -> dict[str, Any]:
+    row: dict[str, Any] = {"from": method, "pairs": int(error.size)}
+    row |= {"infinite": int((~np.isfinite(error)).sum())}
+    row |= {"above 1 %": float((error > 0.01).mean())}
+    # Not np.quantile, which gives NaN between a number and infinity.
     ordered = np.sort(error)
     for share in _QUANTILES:
         place = min(int(np.ceil(share * error.size)) - 1, error.size - 1)
@@ -189,7 +201,7 @@ def _error_row(way: str, error: Array) -> dict[str, Any]:
 def draw_recovery(
     found: Recovery, fits: Sequence[Mapping[str, Any]], grid: Grid, query: int
 ) -> Any:
-    """One map for each way and one of the conditioning; bars for the bilinear fits below."""
+    """A map for each method and one of the condition number; below them bars for the fits."""
     from matplotlib.colors import LogNorm
 
     with figure_settings():
@@ -197,10 +209,10 @@ def draw_recovery(
         above, below = figure.subfigures(2, 1, height_ratios=[3.6, 0.75 + 0.22 * len(fits)])
         axes = above.subplots(2, 3)
         scale = LogNorm(1e-17, 1.0)
-        for axis, (way, error) in zip(axes.flat, found.errors.items(), strict=False):
+        for axis, (method, error) in zip(axes.flat, found.errors.items(), strict=False):
             lost = np.isinf(error).mean()
             end = f", {100 * lost:.1f} % infinite" if lost else ""
-            title = f"{way}\nmedian {np.median(error):.0e}{end}"
+            title = f"{method}\nmedian {np.median(error):.0e}{end}"
             image = _draw_map(axis, found, np.maximum(error, 1e-17), grid, query, scale, title)
         above.colorbar(image, ax=axes[:, 0].tolist(), location="left", label="scaled error")
         largest = f"{found.condition.max():.0e}"
@@ -221,7 +233,7 @@ def draw_recovery(
 def _draw_map(
     axis: Any, found: Recovery, values: Array, grid: Grid, query: int, scale: Any, title: str
 ) -> Any:
-    """Values of the pairs (query, j) at the place of j; white where they are not finite."""
+    """The values of the pairs (query, j), drawn at patch j; white where they are infinite."""
     i, j = found.pairs
     here = i == query
     shown = np.full(grid[0] * grid[1], np.nan)
@@ -246,3 +258,11 @@ def _draw_fits(axis: Any, fits: Sequence[Mapping[str, Any]]) -> None:
     )
     axis.grid(axis="x")
     axis.legend(loc="lower right")
+
+
+def _on_page(page: PageInputs, arguments: Arguments) -> Arguments | None:
+    tables = (choice.build(page.grid).additive(page.grid) for choice in page.encodings)
+    return arguments if any(table is not None for table in tables) else None
+
+
+COMMAND = AnalysisCommand(relative_analysis, _on_page, docs_files={"relative.png": "relative.png"})

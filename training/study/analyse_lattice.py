@@ -1,11 +1,10 @@
-"""How the lattice of an encoding moved while a model was trained, from the log of the run."""
+"""How the learned lattice of runs moved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,25 +26,25 @@ from training.figure_style import (
     new_figure,
 )
 from training.models.building import build_position_encoding
-from training.study.analysis import Analysis, Row
-from training.study.run_groups import Training, grouped, read_trainings, runs_text
+from training.study.analysis import Analysis, AnalysisCommand, Arguments, Options, PageInputs, Row
+from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
 
-_CELLS_SHOWN = 6  # trainings in the figure of cells
+_CELLS_SHOWN = 6  # trainings that the figure of cells shows
 
 _CAPTION = (
-    "The lattice as the log of the run has it, with the start that the config gives as step 0. "
-    "τ = ω3/ω1. Shaded in the half plane is the fundamental domain of the modular group: a τ "
-    "outside of it describes a lattice that another τ inside describes as well. A cell has the "
-    "corners 0, 2ω1, 2ω1 + 2ω3 and 2ω3, all of them poles; dots are the patches of the training "
-    "images, the square is the one at the upper left of the image."
+    "The lattice from the log of the run; step 0 is the start that the config gives. τ = ω3/ω1. "
+    "The fundamental domain of the modular group is shaded in the half plane: a τ outside of it "
+    "describes a lattice that some τ inside describes as well. A cell has the corners 0, 2ω1, "
+    "2ω1 + 2ω3 and 2ω3, which are poles. Dots are the patches of the training images; the square "
+    "is the patch at the upper left of the image."
 )
 
 
 @dataclass(frozen=True)
 class LatticePath:
-    """The lattices of one training, that of the start first."""
+    """The lattices of one training, beginning with that of the start."""
 
     label: str
     seed: int
@@ -68,21 +67,21 @@ class LatticePath:
         return points
 
     def distance_to_pole(self, place: int) -> float:
-        """From the nearest patch to the nearest lattice point, in units of omega1."""
+        """The smallest distance of a patch from a lattice point, in units of omega1."""
         w1, w3 = self.omega1[place], self.omega3[place]
         poles = np.array([2 * m * w1 + 2 * n * w3 for m in range(-1, 3) for n in range(-1, 3)])
         return float(np.abs(self.points(place)[:, None] - poles).min() / w1)
 
 
-def read_paths(label: str, training: Training) -> list[LatticePath]:
-    """The path of each lattice one training learned.
+def read_paths(label: str, training: TrainingLog) -> list[LatticePath]:
+    """The path of each lattice that one training learned.
 
     Raises
     ------
     InputError
         The encoding has no lattice, or none that is learned.
     RunError
-        The log says nothing of it.
+        The log does not have it.
     """
     encoding = build_position_encoding(training.experiment)
     owners = modules_with_lattice(encoding)
@@ -114,7 +113,7 @@ def read_paths(label: str, training: Training) -> list[LatticePath]:
 
 
 def _logged(rows: Sequence[Mapping[str, Any]], prefix: str) -> dict[int, tuple[float, complex]]:
-    """omega1 and omega3 by step."""
+    """omega1 and omega3 by step, from the rows of the log."""
     found = {}
     for row in rows:
         state = row.get("encoding", {})
@@ -127,7 +126,7 @@ def _logged(rows: Sequence[Mapping[str, Any]], prefix: str) -> dict[int, tuple[f
 def _frame(encoding: AbstractEncoding, name: str) -> Frame:
     """How the grid of the training images lies on the lattice of that owner."""
     owner: Any = encoding.get_submodule(name)
-    if not hasattr(owner, "alpha_u"):  # it belongs to an encoding that has
+    if not hasattr(owner, "alpha_u"):  # it is a part of an encoding that has it
         owner = encoding.get_submodule(name.rpartition(".")[0])
     grid = encoding.size.grid
     if hasattr(owner, "frame"):
@@ -148,48 +147,7 @@ def learns_a_lattice(experiment: Experiment) -> bool:
     return bool(learned_owners(experiment, build_position_encoding(experiment)))
 
 
-def lattice_analysis(runs: Sequence[Path]) -> Analysis:
-    """Im tau and the half-periods over the steps, the path of tau, and the cells at both ends.
-
-    Of a run in two parts the last is shown, whose weights are kept.
-
-    Parameters
-    ----------
-    runs : sequence of Path
-        Folders of runs, finished or going on, with encodings that learn a lattice.
-    """
-    last = {training.path: training for training in read_trainings(runs)}
-    groups = grouped(last.values())
-    paths: list[LatticePath] = []
-    experiments: dict[str, list[Experiment]] = {}
-    for label, group in groups.items():
-        for training in group:
-            for path in read_paths(label, training):
-                paths.append(path)
-                experiments.setdefault(path.label, []).append(training.experiment)
-    with figure_settings():
-        figures = {"learned_lattice": draw_paths(paths), "period_cells": draw_cells(paths)}
-    return Analysis(
-        name="lattice",
-        title="The learned lattice",
-        caption=f"{_caption(paths)} {runs_text(experiments)}",
-        figures=figures,
-        numbers={"trainings": [summary(path) for path in paths]},
-        tables={"lattices": [row for path in paths for row in table_rows(path)]},
-    )
-
-
-def _caption(paths: Sequence[LatticePath]) -> str:
-    grids = " and ".join(dict.fromkeys("{}x{}".format(*path.frame.grid) for path in paths))
-    text = f"{_CAPTION} Grid of the training images: {grids} patches."
-    if len(paths) > _CELLS_SHOWN:
-        text += f" Cells of the first {_CELLS_SHOWN} are shown."
-    if any(", lattice " in path.label for path in paths):
-        text += " The lattices of a combined encoding are numbered as its parts that have one."
-    return text
-
-
-def table_rows(path: LatticePath) -> list[Row]:
+def lattice_rows(path: LatticePath) -> list[Row]:
     """A row for each step that was logged."""
     return [
         {
@@ -224,7 +182,7 @@ def summary(path: LatticePath) -> dict[str, Any]:
     }
 
 
-# --- On paper ------------------------------------------------------------------------------
+# --- Figures -------------------------------------------------------------------------------
 
 
 def draw_paths(paths: Sequence[LatticePath]) -> Any:
@@ -264,7 +222,7 @@ def draw_paths(paths: Sequence[LatticePath]) -> Any:
 
 
 def _draw_domain(panel: Any, tau: Sequence[complex]) -> None:
-    """The upper half plane with the fundamental domain, as far as the paths go and some more."""
+    """The upper half plane with the fundamental domain, a little larger than the paths."""
     low = min(0.55, *(each.imag - 0.1 for each in tau))
     high = max(1.7, *(each.imag + 0.2 for each in tau))
     wide = max(0.75, *(abs(each.real) + 0.15 for each in tau))
@@ -308,3 +266,51 @@ def _draw_cell(panel: Any, path: LatticePath, place: int) -> None:
     label = "lattice points (poles)"
     panel.plot(poles.real, poles.imag, "X", color=ORANGE, markersize=6, label=label)
     panel.set_aspect("equal")
+
+
+# --- The analysis --------------------------------------------------------------------------
+
+
+def lattice_analysis(runs: Options.Runs) -> Analysis:
+    """Im tau and the half-periods over the steps, the path of tau, and the cells at both ends.
+
+    Runs may still be going on; their encodings must learn a lattice. Of a run in two parts the last
+    is shown, whose weights are kept.
+    """
+    last = {training.path: training for training in read_trainings(runs)}
+    found = [
+        (path, training.experiment)
+        for label, group in group_trainings(last.values()).items()
+        for training in group
+        for path in read_paths(label, training)
+    ]
+    paths = [path for path, _ in found]
+    with figure_settings():
+        figures = {"learned_lattice": draw_paths(paths), "period_cells": draw_cells(paths)}
+    labelled = ((path.label, experiment) for path, experiment in found)
+    return Analysis(
+        name="lattice",
+        title="The learned lattice",
+        caption=f"{_caption(paths)} {runs_text(labelled)}",
+        figures=figures,
+        numbers={"trainings": [summary(path) for path in paths]},
+        tables={"lattices": [row for path in paths for row in lattice_rows(path)]},
+    )
+
+
+def _caption(paths: Sequence[LatticePath]) -> str:
+    grids = " and ".join(dict.fromkeys("{}x{}".format(*path.frame.grid) for path in paths))
+    text = f"{_CAPTION} Grid of the training images: {grids} patches."
+    if len(paths) > _CELLS_SHOWN:
+        text += f" Cells of the first {_CELLS_SHOWN} are shown."
+    if any(", lattice " in path.label for path in paths):
+        text += " The lattices of a combined encoding are numbered as its parts that have one."
+    return text
+
+
+def _on_page(page: PageInputs, arguments: Arguments) -> Arguments | None:
+    runs = [path for path, experiment in page.runs.items() if learns_a_lattice(experiment)]
+    return {"runs": runs} if runs else None
+
+
+COMMAND = AnalysisCommand(lattice_analysis, _on_page)
