@@ -373,10 +373,13 @@ def reference_backends(b: Backends) -> Iterator[str]:
 
 
 def exact_box(b: Backends) -> Iterator[str]:
-    """The points of the truncated sum have exact differences from z."""
+    """The half-periods are exact, and so are differences of z and points of the lattice."""
     reduction = importlib.import_module("backends.exact_reduction")
     for lattice in (OBLIQUE, TURNED, Lattice.lemniscatic()):
         w1, w3 = lattice.exact
+        middle = (w1.re + w3.re, w1.im + w3.im)
+        if list(map(tuple, reduction.exact_half_periods(lattice))) != [w1, middle, w3]:
+            yield "the half-periods"
         for m_max, n_max in ((1, 2), (3, 1)):
             box = reduction.LatticeBox(lattice, m_max, n_max)
             want = [
