@@ -83,11 +83,11 @@ class NumpyOps:
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
         if np.isfinite(value.re + value.im).all():  # almost always
             return value
-        finite = np.isfinite(value.re) & np.isfinite(value.im)
-        overflowed = ~finite & np.isfinite(offset.re) & np.isfinite(offset.im)
+        is_finite = np.isfinite(value.re) & np.isfinite(value.im)
+        overflowed = ~is_finite & np.isfinite(offset.re) & np.isfinite(offset.im)
         return Pair(
-            self.where(overflowed, np.inf, self.where(finite, value.re, np.nan)),
-            self.where(finite, value.im, np.nan),
+            self.where(overflowed, np.inf, self.where(is_finite, value.re, np.nan)),
+            self.where(is_finite, value.im, np.nan),
         )
 
 

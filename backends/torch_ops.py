@@ -87,13 +87,13 @@ class TorchOps:
         return torch.where(x.abs() <= limit, x, float("nan"))
 
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Tensor | None = None) -> Pair:
-        finite = torch.isfinite(value.re) & torch.isfinite(value.im)
+        is_finite = torch.isfinite(value.re) & torch.isfinite(value.im)
         if is_pole is not None:
-            finite = finite & ~is_pole
-        overflowed = ~finite & torch.isfinite(offset.re) & torch.isfinite(offset.im)
+            is_finite = is_finite & ~is_pole
+        overflowed = ~is_finite & torch.isfinite(offset.re) & torch.isfinite(offset.im)
         return Pair(
-            torch.where(overflowed, float("inf"), torch.where(finite, value.re, float("nan"))),
-            torch.where(finite, value.im, float("nan")),
+            torch.where(overflowed, float("inf"), torch.where(is_finite, value.re, float("nan"))),
+            torch.where(is_finite, value.im, float("nan")),
         )
 
 

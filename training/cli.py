@@ -59,7 +59,7 @@ COMMANDS = {
         "training.commands.bench:app", "Time the backends, the models and the training engine."
     ),
     "mutants": Command(
-        "verification.mutation.run:mutants", "Damage the kernel; does the verifier notice?"
+        "verification.mutation.mutants:mutants", "Damage the kernel; does the verifier notice?"
     ),
     "docs": Command(
         "training.commands.docs:app", "Write generated tables and figures into README.md and docs."

@@ -38,9 +38,11 @@ def parity(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
         (value,) = subject.evaluate(function, z, lattice=lattice)
         (reflected,) = subject.evaluate(function, -z, lattice=lattice)
         # Where sigma has overflowed, only the overflow itself can be compared.
-        finite = np.isfinite(value)
-        unlike = np.where(np.isfinite(reflected) == finite, 0.0, np.inf)
-        odd = identities.oddness(np.where(finite, value, 1.0), np.where(finite, reflected, -1.0))
+        is_finite = np.isfinite(value)
+        unlike = np.where(np.isfinite(reflected) == is_finite, 0.0, np.inf)
+        odd = identities.oddness(
+            np.where(is_finite, value, 1.0), np.where(is_finite, reflected, -1.0)
+        )
         residuals.append(odd + unlike)
     return np.stack(residuals)
 

@@ -197,7 +197,7 @@ class Selection(ConfigSection):
     retrain_on_all: bool = False
 
 
-class Checkpoint(ConfigSection):
+class Checkpointing(ConfigSection):
     every_steps: CountOrZero = 0  # 0: only at the end of each epoch
     keep: Count = 2
 
@@ -219,7 +219,7 @@ class Experiment(ConfigSection):
     schedule: Schedule = Field(default_factory=Schedule)
     augmentation: Augmentation = Field(default_factory=Augmentation)
     selection: Selection = Field(default_factory=Selection)
-    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     logging: Logging = Field(default_factory=Logging)
 
     @model_validator(mode="after")

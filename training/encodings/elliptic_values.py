@@ -20,7 +20,7 @@ from training.encodings.grid import (
     grid_offsets,
     patch_centres,
 )
-from training.encodings.lattice import HalfPeriods
+from training.encodings.learned_lattice import HalfPeriods
 from wefpe_core import AbstractBackend, Lattice, get_backend
 from wefpe_core.registry import NumericBackendName
 

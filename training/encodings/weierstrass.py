@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from training.encodings.elliptic_values import Frame, Values, fixed_wp, learned_wp
 from training.encodings.encoding import AbstractEncoding, prefix_rows, scalar
 from training.encodings.grid import Grid, checked_grid, patch_centres
-from training.encodings.lattice import HalfPeriods, LatticeParameter, inverse_softplus
+from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
 from training.encodings.size import EncodingSize, refuse_poles
 from training.encodings.weierstrass_options import (

@@ -19,7 +19,7 @@ from training.encodings.elliptic_values import (
 )
 from training.encodings.encoding import AbstractEncoding
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
-from training.encodings.lattice import LatticeParameter, inverse_softplus
+from training.encodings.learned_lattice import LatticeParameter, inverse_softplus
 from training.encodings.size import EncodingSize, refuse_poles
 from training.encodings.weierstrass_options import (
     Compression,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from training.encodings.elliptic_values import Frame, Values
 from training.encodings.encoding import AbstractEncoding, prefix_rows
 from training.encodings.grid import Grid, checked_grid, patch_centres
-from training.encodings.lattice import HalfPeriods, LatticeParameter, inverse_softplus
+from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.size import EncodingSize
 from training.encodings.weierstrass import deep_projection, projection
 from training.encodings.weierstrass_options import (

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from torch import nn
 
-from training.encodings.lattice import key_prefixes, modules_with_lattice
+from training.encodings.learned_lattice import key_prefixes, modules_with_lattice
 from training.engine.run_folder import RunFolder, append_line
 
 Row = Mapping[str, Any]

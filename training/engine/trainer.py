@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
-from training.encodings.lattice import learns_lattice, modules_with_lattice
+from training.encodings.learned_lattice import learns_lattice, modules_with_lattice
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate

@@ -14,7 +14,7 @@ import torch
 from training.config import Experiment
 from training.encodings import AbstractEncoding
 from training.encodings.elliptic_values import Frame
-from training.encodings.lattice import key_prefixes, learns_lattice, modules_with_lattice
+from training.encodings.learned_lattice import key_prefixes, learns_lattice, modules_with_lattice
 from training.errors import RunError
 from training.figure_style import (
     BLACK,

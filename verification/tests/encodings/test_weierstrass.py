@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.encodings import build_encoding
-from training.encodings.lattice import LatticeParameter
+from training.encodings.learned_lattice import LatticeParameter
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
 from verification.tests.encoding_cases import CEILINGS, error_in_eps, small
 from wefpe_core import InputError, Lattice, get_backend

@@ -26,7 +26,7 @@ from training.config import (
     read_hash_mapping,
 )
 from training.config.legacy_hashes import hash_mapping
-from training.encodings.lattice import LatticeParameter, inverse_softplus
+from training.encodings.learned_lattice import LatticeParameter, inverse_softplus
 from training.encodings.weierstrass_options import TAU_MAX, TAU_MIN
 from training.engine.run_folder import RunFolder
 from training.figure_style import in_lines

@@ -20,7 +20,7 @@ if not hasattr(os, "fork"):
 import typer
 from typer.testing import CliRunner
 
-from verification.mutation import algebra_checks, run, series_checks
+from verification.mutation import algebra_checks, mutants, series_checks
 from verification.mutation.backends_under_test import Check
 from verification.mutation.operators import Mutant, damaged, mutants_of
 
@@ -110,7 +110,7 @@ def test_constants_of_a_module_are_told_apart() -> None:
 
 @cache
 def mutants_by_module() -> dict[str, list[Mutant]]:
-    return {module: run.all_mutants(module) for module in run.MODULES}
+    return {module: mutants.all_mutants(module) for module in mutants.MODULES}
 
 
 def test_no_two_mutants_have_the_same_name() -> None:
@@ -130,11 +130,11 @@ def checks_by_name() -> dict[str, Check]:
 def test_every_module_has_checks_and_many_mutants() -> None:
     for module, group in mutants_by_module().items():
         assert len(group) > 150, module
-        assert set(run.MODULES[module]) <= set(checks_by_name().values())
+        assert set(mutants.MODULES[module]) <= set(checks_by_name().values())
 
 
 def test_every_check_is_used() -> None:
-    assert set().union(*run.MODULES.values()) == set(checks_by_name().values())
+    assert set().union(*mutants.MODULES.values()) == set(checks_by_name().values())
 
 
 # --- Known survivors -----------------------------------------------------------------------
@@ -142,18 +142,18 @@ def test_every_check_is_used() -> None:
 
 def test_every_excuse_is_for_a_mutant_that_exists() -> None:
     existing = {mutant.key for group in mutants_by_module().values() for mutant in group}
-    assert set(run.equivalents()) - existing == set()
+    assert set(mutants.equivalents()) - existing == set()
 
 
 def test_every_excuse_has_a_reason() -> None:
-    assert all(len(reason.split()) >= 3 for reason in run.equivalents().values())
+    assert all(len(reason.split()) >= 3 for reason in mutants.equivalents().values())
 
 
 def test_an_excuse_does_not_count_for_a_mutant_that_is_noticed() -> None:
     (mutant, *_) = mutants_by_module()["pair"]
-    assert run.Outcome(mutant, "accuracy", "some reason").verdict == "killed"
-    assert run.Outcome(mutant, None, "some reason").verdict == "equivalent"
-    assert run.Outcome(mutant, None, None).verdict == "survived"
+    assert mutants.Outcome(mutant, "accuracy", "some reason").verdict == "killed"
+    assert mutants.Outcome(mutant, None, "some reason").verdict == "equivalent"
+    assert mutants.Outcome(mutant, None, None).verdict == "survived"
 
 
 # --- Judging -------------------------------------------------------------------------------
@@ -162,7 +162,9 @@ def test_an_excuse_does_not_count_for_a_mutant_that_is_noticed() -> None:
 def judged_by(mutant: Mutant, *checks: str) -> str | None:
     """What a few checks say in a forked process."""
     with np.errstate(all="ignore"):
-        return run.noticed(mutant, [checks_by_name()[check.replace(" ", "_")] for check in checks])
+        return mutants.noticed(
+            mutant, [checks_by_name()[check.replace(" ", "_")] for check in checks]
+        )
 
 
 def the(module: str, function: str, original: str, mutated: str) -> Mutant:
@@ -183,14 +185,14 @@ QUICK: tuple[Check, ...] = (
 
 
 def test_undamaged_code_survives() -> None:
-    for module in run.MODULES:
+    for module in mutants.MODULES:
         name = f"backends.{module}"
 
         def look(name: str = name, module: str = module) -> str | None:
-            run.install(name, ast.parse(run.source_of(module)))
-            return run.first_failure(QUICK)
+            mutants.install(name, ast.parse(mutants.source_of(module)))
+            return mutants.first_failure(QUICK)
 
-        assert run.in_child_process(look) is None, module
+        assert mutants.in_child_process(look) is None, module
 
 
 @pytest.mark.parametrize(
@@ -238,9 +240,9 @@ def test_an_exception_and_an_endless_loop_count_as_noticed(
         while True:
             pass
 
-    assert run.in_child_process(fails) == "raises ZeroDivisionError: nothing"
-    monkeypatch.setattr(run, "SECONDS_PER_MUTANT", 1)
-    assert "signal" in str(run.in_child_process(hangs))
+    assert mutants.in_child_process(fails) == "raises ZeroDivisionError: nothing"
+    monkeypatch.setattr(mutants, "SECONDS_PER_MUTANT", 1)
+    assert "signal" in str(mutants.in_child_process(hangs))
 
 
 def test_the_parent_keeps_its_own_modules() -> None:
@@ -260,25 +262,25 @@ def test_the_parent_keeps_its_own_modules() -> None:
 def command(*words: str) -> int:
     """The exit code of the command with these words."""
     app = typer.Typer()
-    app.command()(run.mutants)
+    app.command()(mutants.mutants)
     return CliRunner().invoke(app, words).exit_code
 
 
-def outcomes(killed: int, survived: int, equivalent: int) -> list[run.Outcome]:
+def outcomes(killed: int, survived: int, equivalent: int) -> list[mutants.Outcome]:
     group = mutants_by_module()["pair"]
     kinds = [("wrong", None)] * killed + [(None, None)] * survived + [(None, "same")] * equivalent
-    return [run.Outcome(m, *kind) for m, kind in zip(group, kinds, strict=False)]
+    return [mutants.Outcome(m, *kind) for m, kind in zip(group, kinds, strict=False)]
 
 
 def test_the_rate_leaves_equivalent_mutants_out() -> None:
-    tally = run.Tally.of(outcomes(9, 1, 5))
+    tally = mutants.Tally.of(outcomes(9, 1, 5))
     assert tally == (9, 1, 5)
     assert tally.rate == 0.9
     assert tally.cells() == ["15", "9", "1", "5", "90.0 %"]
 
 
 def test_the_file_names_command_counts_and_survivors() -> None:
-    text = run.markdown(outcomes(3, 1, 2), "nox -s mutants -- --module pair")
+    text = mutants.markdown(outcomes(3, 1, 2), "nox -s mutants -- --module pair")
     assert "nox -s mutants -- --module pair" in text
     assert "| backends.pair | 6 | 3 | 1 | 2 | 75.0 % |" in text
     survivor = outcomes(3, 1, 2)[3].mutant
@@ -291,8 +293,8 @@ def test_the_exit_code_asks_for_nine_in_ten(
     survivors: int, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     made = outcomes(10 - survivors, survivors, 0)
-    monkeypatch.setattr(run, "prepare", lambda modules: None)
-    monkeypatch.setattr(run, "judge_all", lambda chosen, console: made)
+    monkeypatch.setattr(mutants, "prepare", lambda modules: None)
+    monkeypatch.setattr(mutants, "judge_all", lambda chosen, console: made)
     target = tmp_path / "mutation.md"
     assert command("--module", "pair", "--output", str(target)) == code
     text = target.read_text(encoding="utf-8")
@@ -308,12 +310,12 @@ def test_unknown_names_are_refused() -> None:
 def test_a_sample_is_drawn_by_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def record(chosen: list[Mutant], console: object) -> list[run.Outcome]:
+    def record(chosen: list[Mutant], console: object) -> list[mutants.Outcome]:
         drawn.append([mutant.key for mutant in chosen])
         return outcomes(1, 0, 0)
 
-    monkeypatch.setattr(run, "prepare", lambda modules: None)
-    monkeypatch.setattr(run, "judge_all", record)
+    monkeypatch.setattr(mutants, "prepare", lambda modules: None)
+    monkeypatch.setattr(mutants, "judge_all", record)
     for seed in ("1", "1", "2"):
         assert command("--module", "pair", "--sample", "5", "--seed", seed) == 0
     assert drawn[0] == drawn[1] != drawn[2]
