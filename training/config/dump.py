@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import tomli_w
-
 from training.config.schema import SCHEMA_VERSION, UNSET, Experiment
 from training.data.datasets import DATASETS
 
@@ -33,6 +31,8 @@ _HASH_DIGITS = 16
 
 def dump_toml(config: Experiment) -> str:
     """Every key of the experiment with its value; `load_config` of it gives an equal one."""
+    import tomli_w  # here: models and encodings do without it
+
     text = tomli_w.dumps(plain_table(config))
     # Every list is written in one line. No text has a line break in it, since TOML escapes them.
     for pattern, joined in ((r"\[\n +", "["), (r",\n *\]", "]"), (r",\n +", ", ")):

@@ -51,7 +51,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = _MODULES[name]
         for library in ("pydantic", "torch") if module == "encoding" else ("pydantic",):
-            import_optional(library, purpose=f"{__name__}.{name}", extra="training")
+            import_optional(library, purpose=f"{__name__}.{name}", extra="encodings")
         return getattr(import_module(f"{__name__}.{module}"), name)
 
     def __dir__() -> list[str]:

@@ -111,7 +111,7 @@ def encoding_class(name: str) -> type[AbstractEncoding]:
     encoding = _entry(name).encoding
     if not isinstance(encoding, str):
         return encoding
-    import_optional("torch", purpose=f"the encoding {name!r}", extra="training")
+    import_optional("torch", purpose=f"the encoding {name!r}", extra="encodings")
     module, _, attribute = encoding.partition(":")
     found: type[AbstractEncoding] = getattr(
         import_module(f"training.encodings.{module}"), attribute

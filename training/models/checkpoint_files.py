@@ -180,8 +180,8 @@ def hub_checkpoint(
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    safetensors = import_optional("safetensors", purpose=str(path), extra="training")
-    reader = import_optional("safetensors.torch", purpose=str(path), extra="training")
+    safetensors = import_optional("safetensors", purpose=str(path), extra="encodings")
+    reader = import_optional("safetensors.torch", purpose=str(path), extra="encodings")
     try:
         return reader.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
