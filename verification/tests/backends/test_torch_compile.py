@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 
+import torch
 from torch._dynamo.testing import CompileCounter
 
 from backends import torch_backend

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from mpmath import mp
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
+
+import torch
 
 from verification.tests.torch_devices import every_device
 from wefpe_core import Lattice, get_backend

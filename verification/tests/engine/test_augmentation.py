@@ -9,9 +9,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("PIL", reason="the training extra is not installed")
 
+import torch
 from PIL import Image, ImageEnhance
 
 from training.augmentation import Augmenter, Normalisation

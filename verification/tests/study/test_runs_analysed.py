@@ -9,9 +9,10 @@ from typing import get_args
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("accelerate", reason="the training extra is not installed")
 
+import torch
 from rich.console import Console
 
 from training.config import dump_toml, load_config
