@@ -168,7 +168,9 @@ QUICK_EXPORTS = QUICK_GRAPHS | {
 }
 
 
-def with_slow_ones(cases: list[tuple[str, str]], quick: set[tuple[str, str]]) -> Any:
+def with_slow_ones(
+    cases: list[tuple[str, str]], quick: set[tuple[str, str]]
+) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("name", "kind"),
         [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases],
