@@ -10,9 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
-from training.encodings.lattice import LatticeParameter
-
 from training import cli
+from training.encodings.lattice import LatticeParameter
 from training.models import build_vit
 from verification.bench import time_models
 from verification.bench.benchmark import Quantity
