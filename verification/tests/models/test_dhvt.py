@@ -80,7 +80,7 @@ def test_position_is_added_once_and_asked_for_in_every_layer():
 def test_head_tokens_and_the_class_token_are_neither_rotated_nor_biased(monkeypatch):
     """With a bias that forbids patches to look at patches, their attention goes to the prefix."""
     encoding = Double()
-    monkeypatch.setattr(encoding, "bias", lambda *_: torch.full((2, 6, 6), -torch.inf))
+    monkeypatch.setattr(encoding, "bias", lambda grid, layer: torch.full((2, 6, 6), -torch.inf))
     _, maps = micro(encoding)(images(), return_attention=True)
     assert [tuple(each.shape) for each in maps] == [(2, 2, 9, 9)] * 2  # 2 head tokens, 1 class
     for each in maps:

@@ -105,7 +105,7 @@ def test_images_of_any_size_and_both_kinds_of_attention(attention, grid):
 
 def test_attention_maps_show_the_bias_on_patches_only(monkeypatch):
     encoding = Double()
-    monkeypatch.setattr(encoding, "bias", lambda *_: torch.full((2, 9, 9), -torch.inf))
+    monkeypatch.setattr(encoding, "bias", lambda grid, layer: torch.full((2, 9, 9), -torch.inf))
     model = attach(foreign(attn_implementation="eager"), encoding)
     for each in model(images(SQUARE), output_attentions=True).attentions:
         assert not each[..., 1:, 1:].any()
