@@ -7,7 +7,7 @@ by asking for the batch that would have been next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -155,7 +155,7 @@ class TrainingFeed:
         images, targets = self.augmenter(images, labels, draws)
         return Batch(images, targets, labels, indices, number)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch from number `start` on.
 
         An error in the preparation of a batch is raised where that batch is asked for. The thread
@@ -195,7 +195,7 @@ def evaluation_batches(
 
 def prepared_ahead(
     prepare: Callable[[int], Prepared], numbers: Iterable[int]
-) -> Iterator[Prepared]:
+) -> Generator[Prepared, None, None]:
     """``map(prepare, numbers)``, with one thread preparing the next result in advance."""
     # Leaving the block waits for the thread to end, also when the iterator is closed.
     with ThreadPoolExecutor(1, thread_name_prefix="wefpe-feed") as pool:

@@ -14,7 +14,10 @@ from verification.subjects import Subject, cuda_is_available, numpy_subject, tor
 from wefpe_core import available_backends
 
 # Evaluations cost the same for every example, so a deadline measures the machine only.
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture],
+}
 settings.register_profile("dev", max_examples=40, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=10_000, **_COMMON)

@@ -52,6 +52,13 @@ def tokens(grid: tuple[int, int], seed: int = 0, dtype: torch.dtype = torch.floa
     return q, k
 
 
+def table_of(encoding: AbstractEncoding, grid: tuple[int, int]) -> torch.Tensor:
+    """What the encoding adds to the tokens; there must be something."""
+    table = encoding.additive(grid)
+    assert table is not None
+    return table.detach()
+
+
 def answers(encoding: AbstractEncoding, grid: tuple[int, int], layer: int = 1) -> dict[str, Any]:
     """Everything an encoding says about a grid."""
     q, k = tokens(grid)

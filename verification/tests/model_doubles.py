@@ -11,7 +11,7 @@ from training.encodings import AbstractEncoding, EncodingSize
 from verification.judge import load_contracts
 
 CEILINGS = {name: known["any"]["largest"] for name, known in load_contracts()["models"].items()}
-MICRO = {"dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "num_classes": 5}
+MICRO: dict[str, Any] = {"dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "num_classes": 5}
 GRID = (3, 2)
 
 

@@ -318,4 +318,6 @@ def test_a_lattice_from_invariants_is_the_core_s(backend):
 
 
 def test_the_registry_serves_it():
-    assert get_backend("flint", digits=17).digits == 17
+    backend = get_backend("flint", digits=17)
+    assert isinstance(backend, FlintBackend)
+    assert backend.digits == 17

@@ -68,7 +68,9 @@ def reduced(z, lattice):
         return mp.mpc(*(mp.mpf(x.numerator) / x.denominator for x in value))
 
     a, b = (2 * number(half) for half in lattice.reduced()[0].exact)
-    return number(reduce_exactly(exact_number(z), lattice)[0]), a, b
+    exact = exact_number(z)
+    assert exact is not None
+    return number(reduce_exactly(exact, lattice)[0]), a, b
 
 
 def theta_quotient(z, lattice):
@@ -242,6 +244,7 @@ def test_reduction_is_exact_and_lands_in_the_cell():
         w1, w3 = lattice.reduced()[0].exact
         for _ in range(20):
             z = exact_number(complex(rng.gauss(0, 1e9), rng.gauss(0, 1e9)))
+            assert z is not None
             z_r, m, n = reduce_exactly(z, lattice)
             assert z_r.re + 2 * m * w1.re + 2 * n * w3.re == z.re
             assert z_r.im + 2 * m * w1.im + 2 * n * w3.im == z.im
@@ -502,7 +505,7 @@ def test_shapes_follow_the_argument(backend):
     assert p.shape == dp.shape == (2, 1, 3)
     assert p.dtype == object
     assert (p == scalar).all()
-    assert backend.green(np.float32([[0.5, 0.25]]), lattice).shape == (1, 2)
+    assert backend.green(np.array([[0.5, 0.25]], dtype=np.float32), lattice).shape == (1, 2)
     assert backend.zeta(np.empty((0, 2)), lattice).shape == (0, 2)
     assert backend.sigma(np.array(0.5), lattice).shape == ()
     assert backend.sigma([], lattice) == []
@@ -575,7 +578,9 @@ def test_more_digits_refine_fewer():
 
 
 def test_the_registry_serves_it():
-    assert get_backend("mpmath", dps=17).dps == 17
+    backend = get_backend("mpmath", dps=17)
+    assert isinstance(backend, MpmathBackend)
+    assert backend.dps == 17
 
 
 @pytest.mark.parametrize(
@@ -598,13 +603,13 @@ def test_one_spoiled_precision_is_noticed(backend, monkeypatch, method, function
 
 
 def test_a_spoiled_constant_is_noticed(backend, monkeypatch):
-    lattice, real = Lattice(1, 1.125j), mpmath_rows.RowTable
+    lattice = Lattice(1, 1.125j)
 
-    class Spoiled(real):
+    class Spoiled(mpmath_rows.RowTable):
         def __init__(self, frame, bits):
             super().__init__(frame, bits)
             if bits == min(backend._precisions.working_bits):
-                self.e2 = self.e2 * (1 + self.ctx.mpf(10) ** (5 - DPS))
+                self.e2 *= 1 + self.ctx.mpf(10) ** (5 - DPS)
 
     mpmath_rows.row_table.cache_clear()
     monkeypatch.setattr(mpmath_rows, "RowTable", Spoiled)

@@ -204,7 +204,7 @@ def test_values_to_add_broadcast_against_each_other() -> None:
     q, dq = BACKEND.wp_and_prime(points(4, seed=8), OBLIQUE)
     got, slope = BACKEND.add(p, dp, q, dq, OBLIQUE)
     assert got.shape == slope.shape == (3, 4)
-    single = BACKEND.add(p[1, 0], dp[1, 0], q[2], dq[2], OBLIQUE)
+    single: Any = BACKEND.add(p[1, 0], dp[1, 0], q[2], dq[2], OBLIQUE)
     assert type(single[0]) is np.complex128
     assert_same_bits(got[1, 2], single[0])
     assert_same_bits(slope[1, 2], single[1])
@@ -228,7 +228,7 @@ def test_read_only_arguments_are_accepted_and_left_alone(function: str) -> None:
 
 def test_read_only_arguments_of_the_other_methods_are_left_alone() -> None:
     p, dp = BACKEND.wp_and_prime(points(20), OBLIQUE)
-    arguments = [p, dp, p[::-1].copy(), dp[::-1].copy()]
+    arguments = (p, dp, p[::-1].copy(), dp[::-1].copy())
     before = [array.copy() for array in arguments]
     for array in arguments:
         array.flags.writeable = False

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 
+import torch
 from torch._dynamo.testing import CompileCounter
 
-from backends import torch_backend
+from backends import kernel, torch_backend
+from backends.torch_ops import as_complex, as_pair
 from verification.judge import load_contracts
 from verification.tests.torch_devices import every_device
 from wefpe_core import Lattice, get_backend
@@ -180,7 +182,7 @@ def test_the_joint_graph_of_a_module_that_learns_its_lattice_trains_like_eager(d
     gradients = []
     for forward in (module, compiled(module, "aot_eager")):
         value = forward(z)
-        gradients.append((value.detach(), *torch.autograd.grad(value, module.parameters())))
+        gradients.append((value.detach(), *torch.autograd.grad(value, list(module.parameters()))))
     # Decompositions of the joint graph reorder sums.
     for got, want in zip(*gradients, strict=True):
         assert abs(got - want) <= 16 * torch.finfo(torch.float64).eps * abs(want)
@@ -399,25 +401,27 @@ def test_generated_backward_code_gives_wp_prime(device):
 def test_the_table_of_a_learned_lattice_is_arranged_as_that_of_numbers(dtype, device):
     """What is compiled takes the constants from a table; here without a compiler."""
     z, lattice = some_points(device, dtype=dtype), Lattice(*half_periods(device, dtype))
-    parts = torch_backend.as_pair(z)
+    parts = as_pair(z)
     table = torch_backend._table_of_tensors(lattice, parts)
-    got = torch_backend._on_table(torch_backend.kernel.wp_and_prime, parts.re, parts.im, table)
-    assert_identical(tuple(map(torch_backend.as_complex, got)), BACKEND.wp_and_prime(z, lattice))
+    got = torch_backend._on_table(kernel.wp_and_prime, parts.re, parts.im, table)
+    assert_identical(tuple(map(as_complex, got)), BACKEND.wp_and_prime(z, lattice))
 
 
 # --- torch.export --------------------------------------------------------------------------
 
 
-class OnNumbers(torch.nn.Module):
+class NamedFunction(torch.nn.Module):
     def __init__(self, function: str) -> None:
         super().__init__()
         self.function = function
 
+
+class OnNumbers(NamedFunction):
     def forward(self, z: torch.Tensor) -> Any:
         return getattr(BACKEND, self.function)(z, NUMBERS)
 
 
-class OnTensors(OnNumbers):
+class OnTensors(NamedFunction):
     def forward(self, z: torch.Tensor, omega1: torch.Tensor, omega3: torch.Tensor) -> Any:
         return getattr(BACKEND, self.function)(z, Lattice(omega1, omega3))
 

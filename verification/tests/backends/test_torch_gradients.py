@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from mpmath import mp
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
+
+import torch
 
 from verification.tests.torch_devices import every_device
 from wefpe_core import Lattice, get_backend
@@ -80,7 +82,7 @@ LATTICES = {
     "rotated": (0.6 - 0.8j, 1.1 + 1.2j),
     "rotated and unreduced": (-0.3 + 0.4j, -1.3 - 0.2j),
 }
-LATTICES = {name: tuple(map(single, omegas)) for name, omegas in LATTICES.items()}
+LATTICES = {name: (single(w1), single(w3)) for name, (w1, w3) in LATTICES.items()}
 PARAMETERS = ("z", "omega1", "omega3")
 
 every_lattice = pytest.mark.parametrize("lattice", LATTICES)
@@ -620,7 +622,8 @@ def test_gradcheck_of_the_truncated_sum_and_of_addition(device):
     )
     values = [leaf(value, device) for value in (0.3 + 1j, -1.2 + 0.4j, 2.1 - 0.3j, 0.7j)]
     assert torch.autograd.gradcheck(
-        lambda *inputs: BACKEND.add(*inputs[:4], Lattice(*inputs[4:])), (*values, omega1, omega3)
+        lambda p1, dp1, p2, dp2, w1, w3: BACKEND.add(p1, dp1, p2, dp2, Lattice(w1, w3)),
+        (*values, omega1, omega3),
     )
 
 
@@ -641,10 +644,11 @@ def some_points(device: str) -> torch.Tensor:
 
 def some_half_periods(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     names = ["rectangular", "unreduced", "thin", "rotated"]
-    return tuple(
+    omega1, omega3 = (
         torch.tensor(omegas, dtype=torch.complex128, device=device)
         for omegas in zip(*(LATTICES[name] for name in names), strict=True)
     )
+    return omega1, omega3
 
 
 def assert_same(got: torch.Tensor, want: torch.Tensor) -> None:
@@ -702,13 +706,13 @@ def test_jvp_pushes_a_direction_through_all_three_parameters(function, lattice, 
     region = "generic"
     x = [points(lattice)[region], *map(complex, LATTICES[lattice])]
     tangents = [0.3 - 0.4j, 0.2 + 0.1j, -0.5j]
-    _, got = torch.func.jvp(
-        lambda z, w1, w3: FUNCTIONS[function].of(BACKEND, z, Lattice(w1, w3)),
-        *(
-            tuple(torch.tensor(v, dtype=torch.complex128, device=device) for v in values)
-            for values in (x, tangents)
-        ),
+    primals, directions = (
+        tuple(torch.tensor(v, dtype=torch.complex128, device=device) for v in values)
+        for values in (x, tangents)
     )
+    got = torch.func.jvp(
+        lambda z, w1, w3: FUNCTIONS[function].of(BACKEND, z, Lattice(w1, w3)), primals, directions
+    )[1]
     f, slopes = true_derivatives(function, lattice)[region]
     terms = [slope * tangent for slope, tangent in zip(slopes, tangents, strict=True)]
     scale = sum(abs(t) + abs(f * v / p) for t, v, p in zip(terms, tangents, x, strict=True))

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -167,7 +168,9 @@ QUICK_EXPORTS = QUICK_GRAPHS | {
 }
 
 
-def with_slow_ones(cases: list[tuple[str, str]], quick: set[tuple[str, str]]) -> Any:
+def with_slow_ones(
+    cases: list[tuple[str, str]], quick: set[tuple[str, str]]
+) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("name", "kind"),
         [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases],

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -136,7 +137,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-UNUSUAL_ARRAYS = {
+UNUSUAL_ARRAYS: dict[str, np.ndarray | np.generic] = {
     "read-only": read_only(np.array([0.5, 0.25])),
     "reversed": np.array([0.5, 0.25])[::-1],
     "foreign byte order": np.array([0.5, 0.25j]).astype(np.dtype(complex).newbyteorder()),
@@ -676,6 +677,7 @@ def test_a_loss_that_leaves_a_pole_out_has_its_gradient_in_the_lattice(what, dev
             torch.where(kept, value, 0.0).abs().sum()
             for value in results(function(z, Lattice(*omegas)))
         )
+        assert isinstance(loss, torch.Tensor)
         return torch.autograd.grad(loss, omegas)
 
     found = gradients(special)

@@ -10,7 +10,7 @@ import cmath
 import itertools
 import math
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -201,8 +201,8 @@ def test_closed_forms_equal_the_series_they_stand_for(theta):
         want = theta ** (order - 1) * even, theta ** (order - 2) * odd
         assert got == pytest.approx(want, rel=2.0**-40)
     for power, after in itertools.product(range(3), (0, 1, 5)):
-        want = math.fsum(k**power * theta**k for k in range(after + 1, 4000))
-        assert power_sum_tail(power, math.log(theta), after) == pytest.approx(want, rel=2.0**-40)
+        total = math.fsum(k**power * theta**k for k in range(after + 1, 4000))
+        assert power_sum_tail(power, math.log(theta), after) == pytest.approx(total, rel=2.0**-40)
 
 
 REACH = 200
@@ -560,6 +560,8 @@ def test_series_counts_may_be_zero_but_not_less(count):
 
 
 def test_numpy_numbers_are_numbers():
-    assert bounds.paired_sum_bound(
-        np.complex128(0.1), np.float64(0.5), np.complex64(0.5j), m_max=np.int64(3), n_max=np.int8(2)
-    ) == bounds.paired_sum_bound(0.1, 0.5, 0.5j, m_max=3, n_max=2)
+    numbers: Any = (np.complex128(0.1), np.float64(0.5), np.complex64(0.5j))
+    box: dict[str, Any] = {"m_max": np.int64(3), "n_max": np.int8(2)}
+    assert bounds.paired_sum_bound(*numbers, **box) == bounds.paired_sum_bound(
+        0.1, 0.5, 0.5j, m_max=3, n_max=2
+    )

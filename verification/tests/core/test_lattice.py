@@ -81,10 +81,11 @@ NO_DOUBLES = {
 def test_constructors_take_numbers_as_exact(case: str) -> None:
     """Whatever the precision mpmath happens to have, and in which arithmetic numbers multiply."""
     number, exact = NO_DOUBLES[case]
-    assert Lattice.rectangular(number, number).exact == ((exact, 0), (0, exact))
-    assert Lattice.from_periods(number, 1j).exact == ((exact / 2, 0), (0, Fraction(1, 2)))
+    zero = Fraction(0)
+    assert Lattice.rectangular(number, number).exact == ((exact, zero), (zero, exact))
+    assert Lattice.from_periods(number, 1j).exact == ((exact / 2, zero), (zero, Fraction(1, 2)))
     with mpmath.workdps(5):
-        assert Lattice.rectangular(number, number).exact == ((exact, 0), (0, exact))
+        assert Lattice.rectangular(number, number).exact == ((exact, zero), (zero, exact))
 
 
 def test_periods_of_mpmath_numbers_are_shown_as_mpmath_numbers() -> None:
@@ -365,7 +366,7 @@ def test_numbers_that_are_no_doubles_are_kept_exactly_or_refused(number: Any) ->
     except LatticeError:
         return
     exact = Fraction(*number.as_integer_ratio())
-    assert lattice.exact[0] == (exact, 0)
+    assert lattice.exact[0] == (exact, Fraction(0))
 
 
 # --- The reduced basis ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 from typing import get_args
@@ -258,9 +259,8 @@ def without(monkeypatch):
     """Make the registry believe that a library is not installed."""
 
     def hide(library: str) -> None:
-        real = registry.find_spec
         monkeypatch.setattr(
-            registry, "find_spec", lambda name: None if name == library else real(name)
+            registry, "find_spec", lambda name: None if name == library else find_spec(name)
         )
         # A backend built earlier in this process would be served from the cache.
         monkeypatch.setattr(registry, "_build", registry._build.__wrapped__)
@@ -321,7 +321,7 @@ def test_an_unknown_option_is_refused():
 
 def test_what_cannot_be_looked_up_is_refused_and_named():
     with pytest.raises(wefpe_core.InputError, match=r"\['numpy'\]"):
-        wefpe_core.get_backend(["numpy"])
+        wefpe_core.get_backend(["numpy"])  # type: ignore[call-overload]
     with pytest.raises(wefpe_core.InputError, match=r"dps=\[50\]"):
         wefpe_core.get_backend("mpmath", dps=[50])
 

@@ -84,9 +84,8 @@ def test_differences_of_all_pairs_equal_direct_evaluation(alpha, shape):
         (torch.complex(got.p_re, got.p_im), wp, dp, 2),
         (torch.complex(got.dp_re, got.dp_im), dp, ddp, 3),
     ):
-        errors = scaled_errors(
-            value.numpy()[other], *(x[number][other] for x in (want, slope, distances)), period, k
-        )
+        wanted, slopes, places = (x[number][other] for x in (want, slope, distances))
+        errors = scaled_errors(value.numpy()[other], wanted, slopes, places, period, k)
         assert errors.max() <= DIFFERENCES
     p, _ = get_backend("torch").wp_and_prime(z, lattice)
     coincide = (p[:, None] - p).abs() <= 1e-9 * p.abs()

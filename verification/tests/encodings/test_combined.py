@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -50,7 +52,7 @@ def test_parts_have_their_own_options_and_parameters():
 def test_one_pass_shares_the_tables_of_each_part_but_not_between_them():
     encoding = built("weierstrass_relative:alpha_u=0.25+weierstrass_relative+learned").train()
     alone = [encoding.bias(GRID, layer) for layer in range(DEPTH)]
-    kept: list = []
+    kept: list[Any] = []
     made = []
     for layer in range(DEPTH):  # as an adapter does, block by block
         with encoding.shared_pass(kept):

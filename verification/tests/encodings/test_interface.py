@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_state_dicts_hold_parameters_and_no_tables(name, options):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_descriptions_say_what_the_encoding_takes_and_learns(name):
-    options = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
+    options: dict[str, Any] = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
     description = describe_encoding(name, **options)
     encoding = build_encoding(name, dim=192, depth=12, num_heads=3, grid=(14, 14), **options)
     learned = sum(p.numel() for p in encoding.parameters() if p.requires_grad)
@@ -389,7 +389,7 @@ def test_a_grid_may_be_any_pair_of_integers(name):
     with torch.no_grad():
         want = answers(encoding, (5, 8))
         for grid in ([5, 8], torch.Size([5, 8]), tuple(np.array([5, 8]))):
-            got = answers(encoding, grid)
+            got = answers(encoding, grid)  # type: ignore[arg-type]
             assert all(torch.equal(got[key], want[key]) for key in want)
 
 
@@ -413,5 +413,6 @@ def test_without_prefix_tokens_no_row_is_learned_for_them(name):
     if name == "weierstrass_hybrid":
         rows |= {"table": "fresh"}
     encoding = build_encoding(name, dim=32, depth=2, num_heads=2, grid=(4, 4), **rows)
-    assert encoding.prefix(1) is None or not encoding.prefix(1).any()
+    prefix = encoding.prefix(1)
+    assert prefix is None or not prefix.any()
     assert not [n for n, _ in encoding.named_parameters() if "class" in n or "tokens" in n]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from training.encodings import build_encoding
-from training.encodings.learned import resample_table
+from training.encodings.learned import Resampling, resample_table
 from verification.tests.encoding_cases import (
     CEILINGS,
     DEPTH,
@@ -19,11 +20,18 @@ from verification.tests.encoding_cases import (
     HEADS,
     error_in_eps,
     small,
+    table_of,
     tokens,
 )
 from wefpe_core import InputError
 
-METHODS = ["bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear", "bilinear_corners"]
+METHODS: list[Resampling] = [
+    "bicubic_antialias",
+    "bicubic",
+    "bilinear_antialias",
+    "bilinear",
+    "bilinear_corners",
+]
 every_method = pytest.mark.parametrize("method", METHODS)
 TABLES, ROTATIONS = CEILINGS["tables"]["float64"], CEILINGS["rotations"]["float32"]
 
@@ -124,7 +132,7 @@ def test_a_pretrained_table_is_taken_over_and_resampled():
 def test_the_table_starts_with_the_published_spread():
     encoding = build_encoding("learned", dim=192, depth=12, num_heads=3, grid=(14, 14))
     assert sum(p.numel() for p in encoding.parameters()) == 197 * 192
-    assert 0.0195 < float(encoding.additive((14, 14)).detach().std()) < 0.0205
+    assert 0.0195 < float(table_of(encoding, (14, 14)).std()) < 0.0205
 
 
 # --- 2-D sin-cos -----------------------------------------------------------------------------
@@ -174,11 +182,10 @@ def test_products_depend_on_the_displacement_alone_and_norms_stay(name, options,
     q, k = (x[:, :, :1].expand(-1, -1, n, -1) for x in tokens((1, 1)))
     rotated_q, rotated_k = encoding.rotate(q, k, grid, 2)
     for before, after in ((q, rotated_q), (k, rotated_k)):
-        norms = (x.norm(dim=-1) for x in (after, before))
-        assert error_in_eps(*norms, torch.float32) <= ROTATIONS
+        assert error_in_eps(after.norm(dim=-1), before.norm(dim=-1), torch.float32) <= ROTATIONS
     logits = torch.einsum("bhid,bhjd->bhij", rotated_q, rotated_k)
     size = float(q.norm(dim=-1).max() * k.norm(dim=-1).max())
-    seen = {}
+    seen: dict[int | tuple[int, int], Any] = {}
     for i in range(n):
         for j in range(n):
             (yi, xi), (yj, xj) = divmod(i, grid[1]), divmod(j, grid[1])
@@ -218,7 +225,8 @@ def test_rope_angles_are_the_published_ones(layout):
         * np.concatenate([np.outer(2 * u - 1, axial), np.outer(2 * v - 1, axial)], axis=1),
     }
     for (name, options), angles in want.items():
-        encoding = small(name, layout=layout, **dict(options))
+        given: dict[str, Any] = dict(options)
+        encoding = small(name, layout=layout, **given)
         got = rotation_of(encoding, (5, 8))
         wanted = np.broadcast_to(np.exp(1j * angles), got.shape)
         # The angle itself is rounded: up to 40 radians.

@@ -154,7 +154,12 @@ def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     encoding = small("weierstrass_relative")
     calls = []
     real = encoding.values
-    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def counted(grid):
+        calls.append(grid)
+        return real(grid)
+
+    monkeypatch.setattr(encoding, "values", counted)
     want = [encoding.bias(GRID, layer) for layer in range(3)]
     assert len(calls) == 3
     with encoding.shared_pass():

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from training.encodings import build_encoding
 from training.encodings.learned_lattice import LatticeParameter
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
-from verification.tests.encoding_cases import CEILINGS, error_in_eps, small
+from training.encodings.weierstrass import WeierstrassEncoding
+from verification.tests.encoding_cases import CEILINGS, error_in_eps, small, table_of
 from wefpe_core import InputError, Lattice, get_backend
 
 REFERENCE = get_backend("mpmath", dps=25)
@@ -121,7 +122,7 @@ def test_backends_agree_to_rounding(name, backend):
     tables = [
         each.additive(grid) if name == "weierstrass" else each.bias(grid, 1) for each in encodings
     ]
-    assert error_in_eps(*tables, torch.float32) <= FEATURES
+    assert error_in_eps(tables[0], tables[1], torch.float32) <= FEATURES
 
 
 def test_resolution_changes_no_value():
@@ -262,6 +263,7 @@ def test_no_parameter_makes_the_lattice_collapse(alpha, skew, scale, grid):
 
 def test_the_bounded_softplus_is_increasing_and_nearly_the_papers():
     parameter = LatticeParameter(Lattice(1.0, 1j), "omega3", 1e-9, 40.0).double()
+    assert parameter.alpha_learn is not None
     previous = 0.0
     for alpha in np.linspace(-3, 20, 24):
         parameter.alpha_learn.data.fill_(alpha)
@@ -433,6 +435,7 @@ def test_the_authors_numbers():
     encoding = build_encoding(
         "weierstrass", dim=192, depth=12, num_heads=3, grid=(14, 14), fidelity="authors"
     )
+    assert isinstance(encoding, WeierstrassEncoding)
     # 5,507,815 parameters with it and 5,544,100 with a learned table of 197 rows.
     count = sum(p.numel() for p in encoding.parameters())
     assert count == 5_507_815 - (5_544_100 - 197 * 192)
@@ -440,11 +443,15 @@ def test_the_authors_numbers():
     assert round(float(z.imag.max()) / (0.8 * 13.5 / 14), 5) == 0.75495
     assert round(float(z.abs().min()), 3) == 0.078
     assert encoding.lattice().tau == 1j  # whatever alpha_learn is
+    assert encoding.alpha_learn is not None
+    assert encoding.alpha_raw is not None
     with torch.no_grad():
         encoding.alpha_learn.fill_(3.0)
         encoding.alpha_raw.fill_(5.0)
     assert encoding.lattice().tau == 1j
-    assert float(encoding.compression_scale().detach()) == 0.8
+    scale = encoding.compression_scale()
+    assert isinstance(scale, torch.Tensor)
+    assert float(scale.detach()) == 0.8
     want = [
         listing(complex(w), GOLDEN_HALF_PERIOD, GOLDEN_HALF_PERIOD)[0]
         for w in encoding.points((2, 3)).detach()
@@ -468,7 +475,7 @@ def test_the_authors_decay_protocol_gives_the_figure_of_the_paper():
         encoding = build_encoding(
             "weierstrass", dim=192, depth=1, num_heads=3, grid=grid, fidelity="authors"
         )
-        fused = (torch.randn(196, 192) + encoding.additive(grid).detach()).double().numpy()
+        fused = (torch.randn(196, 192) + table_of(encoding, grid)).double().numpy()
         fused /= np.linalg.norm(fused, axis=1, keepdims=True)
         similarity = (fused @ fused.T)[i, j]
         numbers = np.digitize(distance, edges) - 1
@@ -486,7 +493,7 @@ def test_without_initial_bias_the_table_depends_on_the_place():
         encoding = build_encoding(
             "weierstrass", dim=64, depth=4, num_heads=4, grid=(8, 8), **options
         )
-        table = encoding.additive((8, 8)).detach()
+        table = table_of(encoding, (8, 8))
         return (table - table.mean(0)).square().mean() / table.square().mean()
 
     assert shares() < 0.2

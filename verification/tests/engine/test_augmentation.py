@@ -5,13 +5,15 @@ from __future__ import annotations
 import colorsys
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("PIL", reason="the training extra is not installed")
 
+import torch
 from PIL import Image, ImageEnhance
 
 from training.augmentation import Augmenter, Normalisation
@@ -59,7 +61,7 @@ def within(share: float, expected: float, count: int) -> bool:
 def test_every_purpose_of_every_batch_has_numbers_of_its_own():
     some = [Draws(*numbers, size=6, places=slice(0, 6)) for numbers in ((0, 0, 0), (1, 0, 0))]
     some += [draws(6, epoch=1), draws(6, batch=1), draws(6, epoch=1, batch=1)]
-    drawn = Counter()
+    drawn: Counter[Any] = Counter()
     for each in some:
         for purpose in ("flip", "crop"):
             drawn[tuple(each.uniform(purpose, 1)[0].tolist())] += 1
@@ -336,7 +338,8 @@ def blank_boxes(images: torch.Tensor) -> list[tuple[int, int, int, int] | None]:
 def test_cutout_is_a_square_around_any_pixel():
     for side in (3, 4):
         boxes = blank_boxes(cut_out(torch.ones(3000, 3, 10, 8), only(cutout=side), draws(3000)))
-        tops, lefts = Counter(), Counter()
+        tops: Counter[int] = Counter()
+        lefts: Counter[int] = Counter()
         for box in boxes:
             assert box is not None
             top, bottom, left, right = box
@@ -344,7 +347,7 @@ def test_cutout_is_a_square_around_any_pixel():
             assert right - left == side or left == 0 or right == 8
             tops[bottom if top == 0 else top + side] += 1
             lefts[right if left == 0 else left + side] += 1
-        assert sum(b[1] - b[0] == side and b[3] - b[2] == side for b in boxes) > 1000
+        assert sum(b[1] - b[0] == side and b[3] - b[2] == side for b in boxes if b) > 1000
         # The centre is every row and every column equally often.
         assert len(tops) == 10
         assert len(lefts) == 8
@@ -428,8 +431,8 @@ def test_an_image_without_a_partner_stays_as_it_is():
         assert targets[4].tolist() == [0, 0, 0, 0, 1]
 
 
-def kinds(options, batches=2000, **more) -> Counter:
-    found: Counter = Counter()
+def kinds(options, batches=2000, **more) -> Counter[str]:
+    found: Counter[str] = Counter()
     for batch in range(batches):
         images, targets = mixed_ones(options, count=2, size=4, batch=batch, **more)
         values = set(images[0].unique().tolist())

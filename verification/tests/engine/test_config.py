@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,9 +38,9 @@ DEFAULT = shipped_folder() / "default.toml"
 EXPERIMENTS = sorted(set(available_configs()) - {"default"})
 
 
-def leaves(table: dict, keys: list[str], prefix: str = "") -> dict:
+def leaves(table: dict[str, Any], keys: list[str], prefix: str = "") -> dict[str, Any]:
     """Values of a nested table by dotted key, down to the keys of the schema."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key not in keys:
@@ -89,7 +90,7 @@ def test_shipped_config_is_valid_and_opens_with_purpose_and_command(name):
 
 
 def test_shipped_configs_differ_from_one_another():
-    names = {}
+    names: dict[str, list[str]] = {}
     for name in available_configs():
         names.setdefault(hash_of(name), []).append(name)
     assert [twins for twins in names.values() if len(twins) > 1] == []
@@ -288,7 +289,7 @@ def test_hash_does_not_depend_on_how_a_number_is_given(one, other):
 
 
 def test_hash_is_the_same_for_tuples_and_lists():
-    table = {"optimizer": {"betas": [0.8, 0.9]}}
+    table: dict[str, Any] = {"optimizer": {"betas": [0.8, 0.9]}}
     first = Experiment.model_validate(table)
     table["optimizer"]["betas"] = (0.8, 0.9)
     assert config_hash(first) == config_hash(Experiment.model_validate(table))

@@ -24,8 +24,13 @@ from training.encodings import (
     register_encoding,
     registry,
 )
+from training.encodings.weierstrass import WeierstrassEncoding
+from training.encodings.weierstrass_hybrid import HybridEncoding
 from training.models import HybridVisionTransformer, VisionTransformer
 from training.models.building import build_model, check_before_run
+from training.models.layers import Block
+from training.models.pretrained import LoadReport
+from verification.tests.encoding_cases import table_of
 
 CLASSES = 10
 
@@ -43,7 +48,9 @@ def test_model_of_a_shipped_config_can_be_built(name):
     shape = model_shape(config)
     assert (model.dim, model.depth, model.num_heads) == shape[:3]
     assert model.patch_embed.patch_size == shape.patch_size
-    side = image_size(config) // shape.patch_size
+    size = image_size(config)
+    assert size is not None
+    side = size // shape.patch_size
     assert model.encoding.size.grid == (side, side)
     assert model.encoding.name == config.position_encoding.name
     is_hybrid = isinstance(model, HybridVisionTransformer)
@@ -58,6 +65,7 @@ def test_small_models_compute(name):
     torch.manual_seed(0)
     model = build_model(config, CLASSES, 1, pretrained=False)
     side = image_size(config)
+    assert side is not None
     logits = model(torch.rand(2, 1, side, side))
     assert logits.shape == (2, CLASSES)
     logits.sum().backward()
@@ -81,7 +89,7 @@ def test_parameters_are_as_many_as_in_the_published_scripts(name, count):
 def test_the_same_seed_builds_the_same_model():
     config = load_config("digits")
 
-    def weights() -> list:
+    def weights() -> list[torch.Tensor]:
         torch.manual_seed(3)
         return list(build_model(config, CLASSES, 1).state_dict().values())
 
@@ -109,15 +117,18 @@ def test_model_options_reach_the_model():
     assert model.pooling == "mean"
     assert isinstance(model.patch_embed.norm, nn.LayerNorm)
     assert model.pos_drop.p == 0.1
-    assert model.blocks[0].attn.attn_drop.p == 0.2
-    assert model.blocks[-1].drop_path.probability == 0.3
+    first, last = model.blocks[0], model.blocks[-1]
+    assert isinstance(first, Block)
+    assert isinstance(last, Block)
+    assert first.attn.attn_drop.p == 0.2
+    assert last.drop_path.probability == 0.3
 
 
 def test_weights_start_by_the_scheme_named():
     def spread(scheme: str) -> float:
         torch.manual_seed(0)
         model = build_model(load_config("digits", [f"model.weight_init={scheme}"]), CLASSES, 1)
-        return float(model.blocks[0].mlp.fc1.weight.detach().std())
+        return float(model.get_parameter("blocks.0.mlp.fc1.weight").detach().std())
 
     assert spread("trunc_normal") < 0.025 < 0.05 < spread("xavier")
 
@@ -127,10 +138,12 @@ def test_encoding_options_and_backend_reach_the_encoding():
     model = build_model(
         load_config("digits", [learnable, "position_encoding.backend=mpmath"]), CLASSES, 1
     )
+    assert isinstance(model.encoding, WeierstrassEncoding)
     assert model.encoding.options.backend == "mpmath"
-    exact = model.encoding.additive((4, 4))
-    assert exact.isfinite().all()
-    assert build_model(load_config("digits"), CLASSES, 1).encoding.options.backend == "torch"
+    assert table_of(model.encoding, (4, 4)).isfinite().all()
+    default = build_model(load_config("digits"), CLASSES, 1).encoding
+    assert isinstance(default, WeierstrassEncoding)
+    assert default.options.backend == "torch"
 
 
 def test_backend_of_a_hybrid_is_that_of_its_part():
@@ -144,7 +157,10 @@ def test_backend_of_a_hybrid_is_that_of_its_part():
             "position_encoding.backend=numpy",
         ],
     )
-    assert build_model(config, CLASSES, 1).encoding.wef.options.backend == "numpy"
+    hybrid = build_model(config, CLASSES, 1).encoding
+    assert isinstance(hybrid, HybridEncoding)
+    assert isinstance(hybrid.wef, WeierstrassEncoding)
+    assert hybrid.wef.options.backend == "numpy"
 
 
 def test_head_has_the_layers_and_dropouts_given():
@@ -152,6 +168,7 @@ def test_head_has_the_layers_and_dropouts_given():
         "digits", ["model.head_layers=[0.5, 0.25]", "model.head_dropouts=[0.5, 0.4, 0.3]"]
     )
     head = build_model(config, CLASSES, 1).head
+    assert isinstance(head, nn.Sequential)
     linear = [(each.in_features, each.out_features) for each in head if isinstance(each, nn.Linear)]
     assert linear == [(64, 32), (32, 16), (16, CLASSES)]
     assert [each.p for each in head if isinstance(each, nn.Dropout)] == [0.5, 0.4, 0.3]
@@ -162,6 +179,7 @@ def test_head_has_the_layers_and_dropouts_given():
 
 def test_linear_head_may_have_a_dropout():
     head = build_model(load_config("digits", ["model.head_dropouts=[0.2]"]), CLASSES, 1).head
+    assert isinstance(head, nn.Sequential)
     assert [type(each) for each in head] == [nn.Dropout, nn.Linear]
     assert isinstance(build_model(load_config("digits"), CLASSES, 1).head, nn.Linear)
 
@@ -172,11 +190,11 @@ def test_scale_match_sets_the_root_mean_square_of_the_table(name, std):
     given = [f"position_encoding.name={name}", f"position_encoding.scale_match={std}"]
     torch.manual_seed(1)
     matched = build_model(load_config("cifar100_cpu", given), CLASSES, 3).encoding
-    table = matched.additive((8, 8)).detach().double()
+    table = table_of(matched, (8, 8)).double()
     assert float(table.square().mean().sqrt()) == pytest.approx(std)
     torch.manual_seed(1)
     plain = build_model(load_config("cifar100_cpu", given[:1]), CLASSES, 3).encoding
-    other = plain.additive((8, 8)).detach().double()
+    other = table_of(plain, (8, 8)).double()
     assert float(other.square().mean().sqrt()) != pytest.approx(std, rel=0.05) or (
         (name, std) in {("learned", 0.02), ("weierstrass", 0.8)}
     )
@@ -198,15 +216,16 @@ def test_weights_are_loaded_and_the_head_is_new(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file({k: v for k, v in weights.items() if not k.startswith("encoding.")}, path)
 
-    reports = []
+    reports: list[LoadReport] = []
     config = load_config("digits", [*overrides, f"model.checkpoint={path}"])
     model = build_model(config, CLASSES, 1, on_load=reports.append)
-    assert torch.equal(model.blocks[2].mlp.fc1.weight, source.blocks[2].mlp.fc1.weight)
-    assert torch.allclose(model.encoding.additive((4, 4)), weights["pos_embed"][0, 1:])
+    weight = "blocks.2.mlp.fc1.weight"
+    assert torch.equal(model.get_parameter(weight), source.get_parameter(weight))
+    assert torch.allclose(table_of(model.encoding, (4, 4)), weights["pos_embed"][0, 1:])
     assert model.head.out_features == CLASSES
     assert reports[0].source == path
     untouched = build_model(config, CLASSES, 1, pretrained=False, on_load=reports.append)
-    assert not torch.equal(untouched.blocks[2].mlp.fc1.weight, source.blocks[2].mlp.fc1.weight)
+    assert not torch.equal(untouched.get_parameter(weight), source.get_parameter(weight))
     assert len(reports) == 1
 
 

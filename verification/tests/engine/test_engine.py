@@ -23,6 +23,7 @@ from training.engine.optimization import build_optimizer, parameter_groups, rate
 from training.engine.run_folder import append_line, read_lines, training_rows
 from training.engine.trainer import compile_model
 from training.errors import CheckpointFormatError, DamagedCheckpointError, RunError
+from training.models import HybridVisionTransformer, VisionTransformer
 from training.models.building import build_model
 
 # --- Schedule ------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def test_no_warm_up_starts_at_the_full_rate():
 # --- Parameter groups ----------------------------------------------------------------------
 
 
-def micro(encoding: str, *overrides: str) -> torch.nn.Module:
+def micro(encoding: str, *overrides: str) -> VisionTransformer | HybridVisionTransformer:
     config = load_config("digits", [f"position_encoding.name={encoding}", *overrides])
     return build_model(config, 10, 1)
 
@@ -308,7 +309,7 @@ def test_every_encoding_can_be_marked_for_compilation(encoding):
 )
 def test_a_compiled_model_takes_the_steps_of_an_eager_one(encoding, overrides):
     images, labels = torch.rand(8, 1, 16, 16), torch.arange(8)
-    losses = {}
+    losses: dict[bool, list[float]] = {}
     for compiled in (False, True):
         torch.manual_seed(0)
         model = micro(encoding, *overrides)

@@ -36,6 +36,7 @@ def kill_when(folder: Path, event: str) -> None:
     process = subprocess.Popen(
         train_command(folder), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+    assert process.stdout is not None
     deadline = time.monotonic() + 300
     try:
         while not any(folder.glob(event)):

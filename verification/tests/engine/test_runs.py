@@ -7,6 +7,7 @@ import re
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,10 +29,11 @@ from training.models.checkpoint_files import CheckpointError
 from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
 
 QUIET = Console(quiet=True)
+Rows = list[dict[str, Any]]
 SHORT = (*TINY, "training.epochs=2", "training.threads=0")
 
 
-def short_run(path: Path, *overrides: str, resume: bool = False) -> dict:
+def short_run(path: Path, *overrides: str, resume: bool = False) -> dict[str, Any]:
     return run(load_config("digits", [*SHORT, *overrides]), path, resume=resume, console=QUIET)
 
 
@@ -48,6 +50,7 @@ def test_a_run_leaves_what_it_promises(finished):
         assert path.stat().st_size > 0
     assert folder.curves.read_bytes().startswith(b"\x89PNG")
     result = folder.read_result()
+    assert result is not None
     assert result["test_images"] == 360
     assert result["epochs"] == 2
     epochs = [row for row in training_rows(folder.log) if row["kind"] == "epoch"]
@@ -67,6 +70,7 @@ def test_the_effective_config_is_saved(finished):
 
 def test_evaluating_again_gives_the_recorded_number_and_appends(finished):
     recorded = RunFolder(finished).read_result()
+    assert recorded is not None
     for count in (1, 2):
         scores = evaluate_run(finished, "test", batch_size=100 * count)
         assert scores.accuracy == recorded["test_accuracy"]
@@ -164,7 +168,7 @@ def test_retraining_on_all_searches_first_and_tests_once(tmp_path):
     assert_report_shows_both_parts(tmp_path / "run", search, final)
 
 
-def assert_report_shows_both_parts(path: Path, search: list[dict], final: list[dict]) -> None:
+def assert_report_shows_both_parts(path: Path, search: Rows, final: Rows) -> None:
     report = (path / "report.md").read_text()
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", report)
     assert pictures == ["search/curves.png", "final/curves.png"]

@@ -65,6 +65,7 @@ def test_labels_go_with_their_images(options):
     whole = open_data(changed(options, validation=0), seed=0).train
     known = dict(zip(images_of(whole), whole.labels.tolist(), strict=True))
     for part in (splits.train, splits.validation, splits.train_and_validation):
+        assert part is not None
         assert [known[image] for image in images_of(part)] == part.labels.tolist()
 
 
@@ -82,6 +83,7 @@ def test_the_cut_depends_on_the_seed_and_on_nothing_else(tmp_path):
 def test_every_class_gives_its_share(tmp_path):
     options = table("cifar100", write_cifar100(tmp_path, train=100), validation=20, train_images=40)
     splits = open_data(options, seed=3)
+    assert splits.validation is not None
     assert torch.bincount(splits.validation.labels).tolist() == [4] * 5
     assert torch.bincount(splits.train.labels).tolist() == [8] * 5
     assert len(splits.train_and_validation) == 60
@@ -137,6 +139,7 @@ def test_validation_images_of_the_data_set_are_taken_or_left(tmp_path, validatio
 
 def test_vtab_validation_is_the_published_one(tmp_path):
     splits = open_data(table("vtab", write_vtab(tmp_path), validation=4), seed=0)
+    assert splits.validation is not None
     reds = splits.validation.fetch(torch.arange(4))[:, 0, 0, 0].tolist()
     assert reds == [8, 9, 10, 11]
 
@@ -156,9 +159,12 @@ def test_training_images_come_out_with_mean_0_and_deviation_1():
 def test_statistics_do_not_look_at_validation_or_test_images(monkeypatch):
     seen = []
     real = splits_module._statistics
-    monkeypatch.setattr(
-        splits_module, "_statistics", lambda n, source, s: seen.append(source) or real(n, source, s)
-    )
+
+    def recorded(name, source, seed):
+        seen.append(source)
+        return real(name, source, seed)
+
+    monkeypatch.setattr(splits_module, "_statistics", recorded)
     splits = open_data(table("digits", validation=100), seed=0)
     assert seen == [splits.train]
 
@@ -217,5 +223,6 @@ def test_images_in_files_are_made_rectangular(tmp_path):
 
 def test_a_data_set_is_opened_without_a_config_file():
     splits = open_data(Data(name="digits", validation=100), 0)
+    assert splits.validation is not None
     assert (len(splits.train), len(splits.validation)) == (1337, 100)
     assert (splits.channels, len(splits.class_names)) == (1, 10)

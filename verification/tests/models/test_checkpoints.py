@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def source() -> VisionTransformer:
 
 
 @pytest.fixture(scope="module")
-def weights(source) -> dict:
+def weights(source) -> dict[str, Any]:
     """Its state dict, as timm would write it."""
     return timm_state_dict(source, SQUARE)
 
@@ -73,7 +74,7 @@ def write(tmp_path):
     return write
 
 
-def google_arrays(weights, *, big_vision=False, stacked=False) -> dict:
+def google_arrays(weights, *, big_vision=False, stacked=False) -> dict[str, Any]:
     """The same weights under Google's names and in their layouts, from their description."""
     mha, mlp, norm2 = (0, 0, 1) if big_vision else (1, 3, 2)
     w = {name: tensor.numpy() for name, tensor in weights.items()}
@@ -488,7 +489,8 @@ def test_pickled_code_is_not_run(tmp_path, capsys):
     assert_refused(model_with(), path, "pickled code")
     array = np.empty(1, dtype=object)
     array[0] = Sneaky()
-    np.savez(tmp_path / "model.npz", **{"embedding/kernel": array})
+    arrays: dict[str, Any] = {"embedding/kernel": array}
+    np.savez(tmp_path / "model.npz", **arrays)
     capsys.readouterr()  # writing the array may run it
     assert_refused(model_with(), tmp_path / "model.npz")
     assert capsys.readouterr().out == ""
@@ -512,7 +514,7 @@ def test_an_unknown_kind_of_file_lists_the_known_ones(tmp_path):
 
 def test_the_choice_for_the_head_is_checked(weights, write):
     with pytest.raises(InputError, match="head must be"):
-        load_checkpoint(model_with(), write(weights), head="drop")
+        load_checkpoint(model_with(), write(weights), head="drop")  # type: ignore[arg-type]
 
 
 # --- The hub -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from training.models import HybridVisionTransformer, build_dhvt
+from training.models.dhvt import HybridBlock
 from verification.tests.model_doubles import (
     CEILINGS,
     GRID,
@@ -76,10 +77,10 @@ def test_position_is_added_once_and_asked_for_in_every_layer():
     assert encoding.calls == {"additive": 1, "prefix": 1, "rotate": 2, "bias": 2}
 
 
-def test_head_tokens_and_the_class_token_are_neither_rotated_nor_biased():
+def test_head_tokens_and_the_class_token_are_neither_rotated_nor_biased(monkeypatch):
     """With a bias that forbids patches to look at patches, their attention goes to the prefix."""
     encoding = Double()
-    encoding.bias = lambda grid, layer: torch.full((2, 6, 6), -torch.inf)
+    monkeypatch.setattr(encoding, "bias", lambda grid, layer: torch.full((2, 6, 6), -torch.inf))
     _, maps = micro(encoding)(images(), return_attention=True)
     assert [tuple(each.shape) for each in maps] == [(2, 2, 9, 9)] * 2  # 2 head tokens, 1 class
     for each in maps:
@@ -96,7 +97,9 @@ def test_asking_for_attention_maps_changes_no_bit_of_the_output():
 
 def test_attention_of_heads_by_the_formulas_of_the_paper():
     """Tokens, then one token for each head; their outputs are averaged into the class token."""
-    attention, encoding = micro(Double()).double().blocks[0].attn, Double().double()
+    block, encoding = micro(Double()).double().blocks[0], Double().double()
+    assert isinstance(block, HybridBlock)
+    attention = block.attn
     x = torch.randn(2, 7, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     pieces = torch.stack(x.mean(1).split(8, dim=-1), dim=1)
     pieces = attention.ht_proj(pieces).reshape(2, 2, 2, 8)
@@ -111,11 +114,12 @@ def test_attention_of_heads_by_the_formulas_of_the_paper():
 
 def test_feed_forward_keeps_the_place_of_each_patch():
     """Row-major tokens must come back in the order they went in, also on a rectangle."""
-    mlp = micro(Double()).blocks[0].mlp
+    block = micro(Double()).blocks[0]
+    assert isinstance(block, HybridBlock)
     x = torch.randn(1, 7, 16)
     changed = x.clone()
     changed[:, 1] += 1.0  # the patch in the upper left corner of 3 x 2
-    moved = (mlp(changed, GRID) != mlp(x, GRID)).any(-1)[0, 1:].reshape(GRID)
+    moved = (block.mlp(changed, GRID) != block.mlp(x, GRID)).any(-1)[0, 1:].reshape(GRID)
     assert moved.tolist() == [[True, True], [True, True], [False, False]]
 
 

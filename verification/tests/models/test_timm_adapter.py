@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def foreign(**options):
 
 
 def encoding_by(name):
-    extra = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
+    extra: dict[str, Any] = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
     torch.manual_seed(6)
     numbers = {key: MICRO[key] for key in ("dim", "depth", "num_heads")}
     return build_encoding(name, **numbers, grid=SQUARE, **extra)
@@ -209,7 +210,12 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     model = attach(foreign(), encoding).train()
     calls = []
     real = encoding.values
-    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def counted(grid):
+        calls.append(grid)
+        return real(grid)
+
+    monkeypatch.setattr(encoding, "values", counted)
 
     def gradients():
         calls.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def foreign(model_class=ViTModel, **options):
 
 
 def encoding_by(name):
-    extra = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
+    extra: dict[str, Any] = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
     torch.manual_seed(6)
     numbers = {key: MICRO[key] for key in ("dim", "depth", "num_heads")}
     return build_encoding(name, **numbers, grid=SQUARE, **extra)
@@ -102,9 +103,9 @@ def test_images_of_any_size_and_both_kinds_of_attention(attention, grid):
     assert error_in_eps(features(model, images(grid)), want) <= CEILINGS["logits"]
 
 
-def test_attention_maps_show_the_bias_on_patches_only():
+def test_attention_maps_show_the_bias_on_patches_only(monkeypatch):
     encoding = Double()
-    encoding.bias = lambda grid, layer: torch.full((2, 9, 9), -torch.inf)
+    monkeypatch.setattr(encoding, "bias", lambda grid, layer: torch.full((2, 9, 9), -torch.inf))
     model = attach(foreign(attn_implementation="eager"), encoding)
     for each in model(images(SQUARE), output_attentions=True).attentions:
         assert not each[..., 1:, 1:].any()
@@ -207,7 +208,12 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     model = attach(foreign(), encoding).train()
     calls = []
     real = encoding.values
-    monkeypatch.setattr(encoding, "values", lambda grid: calls.append(grid) or real(grid))
+
+    def counted(grid):
+        calls.append(grid)
+        return real(grid)
+
+    monkeypatch.setattr(encoding, "values", counted)
 
     def gradients():
         calls.clear()

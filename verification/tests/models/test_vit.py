@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from training.encodings import (
 )
 from training.models import VIT_SIZES, VisionTransformer, build_vit
 from training.models.layers import (
+    Block,
     DropPath,
     attend,
     attention_weights,
@@ -199,6 +201,7 @@ def test_rotation_and_bias_leave_prefix_tokens_alone(n_prefix):
     assert torch.equal(q_rotated[..., n_prefix:, :], want[0])
     assert torch.equal(k_rotated[..., n_prefix:, :], want[1])
     bias = bias_of_tokens(q, encoding, GRID, 1)
+    assert bias is not None
     assert torch.equal(bias[:, n_prefix:, n_prefix:], encoding.bias(GRID, 1))
     assert not bias[:, :n_prefix].any()
     assert not bias[:, :, :n_prefix].any()
@@ -214,7 +217,7 @@ def test_an_encoding_that_does_not_rotate_costs_no_copy():
 def test_fused_attention_equals_attention_written_out(uses, dtype):
     encoding = Double(*uses).to(dtype)
     qkv = torch.randn(2, 7, 48, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    maps = []
+    maps: list[Any] = []
     got = attend(qkv, 2, encoding, GRID, 1, maps=maps)
     q, k, v = qkv.double().reshape(2, 7, 3, 2, 8).permute(2, 0, 3, 1, 4)
     encoding = encoding.double()
@@ -286,7 +289,8 @@ def test_drop_path_leaves_out_whole_samples_and_keeps_the_mean():
 
 def test_drop_path_grows_with_depth():
     model = micro(Double(depth=5), depth=5, drop_path=0.2)
-    assert [block.drop_path.probability for block in model.blocks] == pytest.approx(
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    assert [block.drop_path.probability for block in blocks] == pytest.approx(
         [0.0, 0.05, 0.1, 0.15, 0.2]
     )
 
@@ -296,11 +300,11 @@ def test_weights_start_by_the_named_scheme(scheme):
     model = micro_with("weierstrass", weight_init=scheme)
     reference = build_encoding("weierstrass", dim=64, depth=2, num_heads=4, grid=(8, 8))
     assert set(model.encoding.state_dict()) == set(reference.state_dict())
-    weight = model.blocks[0].mlp.fc1.weight
+    weight = model.get_parameter("blocks.0.mlp.fc1.weight")
     largest = {"trunc_normal": 2.0, "xavier": (6.0 / (64 + 256)) ** 0.5}[scheme]
     assert weight.abs().max() <= largest
     assert (weight.std() < 0.025) == (scheme == "trunc_normal")
-    assert not model.blocks[0].mlp.fc1.bias.any()
+    assert not model.get_parameter("blocks.0.mlp.fc1.bias").any()
 
 
 @pytest.mark.parametrize("name", available_encodings())

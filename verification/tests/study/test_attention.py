@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("accelerate", reason="the training extra is not installed")
 
+import torch
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from training.study.statistics import (
     summary_markdown,
     summary_table,
 )
+from verification.tests.encoding_cases import table_of
 from verification.tests.training_runs import TINY
 from wefpe_core.errors import InputError
 
@@ -67,9 +69,9 @@ def test_an_interrupted_comparison_begins_no_further_run(tmp_path, monkeypatch):
         time.sleep(0.2)
         return "failed"
 
-    class Interrupted:
-        def print(self, text, **options):
-            if "seed" in text:
+    class Interrupted(Console):
+        def print(self, *texts, **options):
+            if "seed" in texts[0]:
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep_module, "_train_apart", train)
@@ -106,7 +108,7 @@ def test_the_controls_have_the_scale_and_the_parameters_of_the_encoding():
         build_position_encoding(change_config(base, arm.overrides))
         for arm in (parse_arm("weierstrass"), *control_arms(base))
     ]
-    tables = [e.additive(e.size.grid).detach() for e in encodings]
+    tables = [table_of(e, e.size.grid) for e in encodings]
     scales = [float(table.square().mean().sqrt()) for table in tables]
     np.testing.assert_allclose(scales[1:3], scales[0], rtol=0.01)
     names = [{n: p.shape for n, p in e.named_parameters()} for e in (encodings[0], encodings[3])]
@@ -145,7 +147,7 @@ DIFFERENCES = np.array([0.012, 0.004, 0.019, -0.003, 0.008])
 
 
 def test_the_student_interval_is_scipys():
-    want = stats.ttest_1samp(DIFFERENCES, 0.0).confidence_interval(0.95)
+    want: Any = stats.ttest_1samp(DIFFERENCES, 0.0).confidence_interval(0.95)
     got = student_interval(DIFFERENCES)
     np.testing.assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
 
@@ -165,6 +167,8 @@ def test_differences_are_paired_by_seed():
     first, second = summarise({"base": base, "other": other}, "base")
     assert first.difference is None
     assert second.difference == pytest.approx(np.mean([0.011, 0.012, 0.011, 0.009, 0.010]))
+    assert second.student is not None
+    assert second.bootstrap is not None
     assert second.student.excludes_zero
     assert second.bootstrap.low > 0.008
     assert second.seeds == (4, 3, 2, 1, 0, 9)

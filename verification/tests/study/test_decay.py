@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def distance_matrix(grid):
 def test_pairs_are_all_pairs_of_different_patches_with_their_distance(grid):
     pairs = patch_pairs(grid)
     places = [(i, j) for i in range(grid[0]) for j in range(grid[1])]
-    expected = [
+    expected: list[Any] = [
         (a, b, math.dist(places[a], places[b])) for a, b in combinations(range(len(places)), 2)
     ]
     got = zip(pairs.first, pairs.second, pairs.distances[pairs.group], strict=True)
@@ -384,7 +385,8 @@ def finished(tmp_path_factory):
     from training.study.analysis import write_analysis
     from training.study.encoding_choice import choose_encodings
 
-    grid, done = (4, 5), []
+    grid = (4, 5)
+    done: list[str] = []
     subjects = choose_encodings(["weierstrass", "none", "weierstrass_green"], grid)
     analysis = decay_analysis(
         subjects, grid, (0, 1), resamples=20, details=["weierstrass", "none"], progress=done.append

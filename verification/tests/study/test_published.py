@@ -508,11 +508,14 @@ def test_of_many_curves_each_has_a_panel():
 def test_what_differs_between_patches_is_told_from_what_does_not():
     config = load_config("cifar100_cpu", ["data.path=DIR"])
     table = start_of("w", config)
+    assert table is not None
     assert table.whole == pytest.approx(0.8, abs=0.01)  # LayerNorm times the strength
     assert 0.2 < table.differing < 0.4  # most is the bias of the projection
-    zero = change_config(config, ["position_encoding.options.initial_bias=zero"])
-    assert start_of("z", zero).differing > 2.0 * table.differing
+    zero = start_of("z", change_config(config, ["position_encoding.options.initial_bias=zero"]))
+    assert zero is not None
+    assert zero.differing > 2.0 * table.differing
     learned = start_of("l", change_config(config, ["position_encoding.name=learned"]))
+    assert learned is not None
     # 64 independent rows: their mean takes off one part in 64 of the square.
     assert learned.differing == pytest.approx(learned.whole * (63 / 64) ** 0.5, rel=0.005)
     assert start_of("n", change_config(config, ["position_encoding.name=none"])) is None

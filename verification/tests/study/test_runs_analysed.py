@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
+pytest.importorskip("torch", reason="the torch extra is not installed")
 pytest.importorskip("accelerate", reason="the training extra is not installed")
 
+import torch
 from rich.console import Console
 
 from training.config import dump_toml, load_config
@@ -35,27 +36,28 @@ from training.study.run_groups import encoding_label, label_runs, read_trainings
 from verification.tests.training_runs import TINY
 from wefpe_core import InputError
 
+Row = dict[str, Any]
 LEARNED = ("position_encoding.name=learned", "position_encoding.options={}")
 
 # --- Logs written by hand ------------------------------------------------------------------------
 
 
-def step_row(step: int, loss: float, tau: complex, omega1: float = 2.0) -> dict:
+def step_row(step: int, loss: float, tau: complex, omega1: float = 2.0) -> Row:
     state = {"omega1": omega1, "omega3_real": (omega1 * tau).real}
     state |= {"omega3_imag": (omega1 * tau).imag, "tau_imag": tau.imag}
-    row = {"kind": "step", "step": step, "epoch": step / 4, "loss": loss, "accuracy": 0.1}
+    row: Row = {"kind": "step", "step": step, "epoch": step / 4, "loss": loss, "accuracy": 0.1}
     return row | {"rate": 0.001 * step, "encoding": state}
 
 
-def epoch_row(number: int, loss: float, validation: float | None, **more: object) -> dict:
-    row = {"kind": "epoch", "step": 4 * number, "epoch": number, "loss": loss, "encoding": {}}
+def epoch_row(number: int, loss: float, validation: float | None, **more: object) -> Row:
+    row: Row = {"kind": "epoch", "step": 4 * number, "epoch": number, "loss": loss, "encoding": {}}
     row |= {"accuracy": 0.2 * number, "seconds": 1.0} | more
     if validation is not None:
         row |= {"validation": {"loss": 2 * loss, "accuracy": validation}, "is_best": False}
     return row
 
 
-def write_run(path: Path, rows: list[dict], *overrides: str) -> Path:
+def write_run(path: Path, rows: list[Row], *overrides: str) -> Path:
     path.mkdir(parents=True)
     config = load_config("digits", overrides)
     (path / "config.toml").write_text(dump_toml(config))
@@ -63,7 +65,7 @@ def write_run(path: Path, rows: list[dict], *overrides: str) -> Path:
     return path
 
 
-def resumed() -> list[dict]:
+def resumed() -> list[Row]:
     """Killed after step 6 and resumed from step 4: steps 5 and 6 are there twice."""
     return [
         step_row(2, 2.5, 1.1j),
@@ -279,10 +281,11 @@ BOTH = (
 
 def test_the_state_of_an_encoding_has_every_lattice():
     class Model(torch.nn.Module):
-        def __init__(self, name: str, **options: object) -> None:
+        def __init__(self, name: str, **options: Any) -> None:
             super().__init__()
-            size = {"dim": 16, "depth": 1, "num_heads": 2, "grid": (4, 4)}
-            self.encoding = build_encoding(name, **size, **options)
+            self.encoding = build_encoding(
+                name, dim=16, depth=1, num_heads=2, grid=(4, 4), **options
+            )
 
     names = {"omega1", "omega3_real", "omega3_imag", "tau_imag"}
     alone = encoding_state(Model("weierstrass"))
@@ -290,7 +293,8 @@ def test_the_state_of_an_encoding_has_every_lattice():
     assert not any(key.endswith(".omega1") for key in alone)
     model = Model("combined", parts="learned+weierstrass+weierstrass_green:g2=2.0+sincos2d")
     both = encoding_state(model)
-    first, second = model.encoding.parts[1].lattice(), model.encoding.parts[2].lattice()
+    parts: Any = model.encoding.parts
+    first, second = parts[1].lattice(), parts[2].lattice()
     assert (both["omega1"], both["parts.2.omega1"]) == (first.omega1.real, second.omega1.real)
     assert both["omega1"] != both["parts.2.omega1"]
     assert {key for key in both if "omega" in key or "tau" in key} == {
@@ -299,7 +303,7 @@ def test_the_state_of_an_encoding_has_every_lattice():
     assert encoding_state(Model("sincos2d")) == {}
 
 
-def two_lattices() -> list[dict]:
+def two_lattices() -> list[Row]:
     rows = resumed()
     for row in rows:
         state = row["encoding"]
@@ -416,7 +420,7 @@ def test_each_method_of_resampling_gives_another_model(shapes_runs):
     with pytest.raises(InputError, match="no learned table"):
         set_resampling(open_finished_run(shapes_runs[0]).model.encoding, "bilinear")
     with pytest.raises(InputError, match="'nearest'"):
-        set_resampling(opened.model.encoding, "nearest")
+        set_resampling(opened.model.encoding, "nearest")  # type: ignore[arg-type]
 
 
 def test_the_usual_sizes_follow_those_of_training(shapes_runs):
@@ -431,9 +435,9 @@ def test_sizes_and_runs_that_cannot_be_are_refused_before_any_evaluation(shapes_
     with pytest.raises(InputError, match=r"18 x 16 pixels.*patches of 4"):
         resolution_analysis([path], [16, (18, 16)])
     with pytest.raises(InputError, match="no method 'nearest'"):
-        resolution_analysis([path], methods=["nearest"])
+        resolution_analysis([path], methods=["nearest"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="split"):
-        resolution_analysis([path], split="training")
+        resolution_analysis([path], split="training")  # type: ignore[arg-type]
     (path / "weights.safetensors").unlink()
     with pytest.raises(RunError, match="copy is not finished"):
         resolution_analysis([shapes_runs[0], path])

@@ -249,7 +249,8 @@ def finished(tmp_path_factory):
     from training.study.analysis import write_analysis
     from training.study.encoding_choice import choose_encodings
 
-    grid, done = (5, 4), []
+    grid = (5, 4)
+    done: list[str] = []
     labels = ["weierstrass", "none", "rope_axial", "weierstrass_relative", "learned"]
     analysis = structure_analysis(choose_encodings(labels, grid), grid, progress=done.append)
     folder = tmp_path_factory.mktemp("structure") / "results"
@@ -307,7 +308,9 @@ def test_the_table_of_the_encoding_is_what_is_analysed():
 
     grid = (6, 6)
     found = structure_of(EncodingChoice("sincos2d"), grid)
-    table = EncodingChoice("sincos2d").build(grid).additive(grid).numpy()
+    rows = EncodingChoice("sincos2d").build(grid).additive(grid)
+    assert rows is not None
+    table = rows.numpy()
     centred = table - table.mean(axis=0)
     singular = np.linalg.svd(centred, compute_uv=False)
     expected = (singular[:2] ** 2).sum() / (singular**2).sum()

@@ -1,6 +1,7 @@
 """The machinery of the benchmark, on works that take no time; no figure is judged here."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def run(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(entries, **options):
-        tiny = {"points": 64, "repeat": 2, "comparisons": ()}
+        tiny: dict[str, Any] = {"points": 64, "repeat": 2, "comparisons": ()}
         code = time_backends.run(entries=entries, **(tiny | options))
         return code, capsys.readouterr().out
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from training import cli
+from training.encodings.lattice import LatticeParameter
 from training.models import build_vit
 from verification.bench import time_models
 from verification.bench.benchmark import Quantity
@@ -17,7 +19,7 @@ from verification.bench.time_models import COMPARISONS, ENTRIES, TIMM, ModelEntr
 from verification.tests.encoding_cases import NAMES
 from wefpe_core import InputError
 
-TINY = {"size": "micro", "batch": 2, "repeat": 2}
+TINY: dict[str, Any] = {"size": "micro", "batch": 2, "repeat": 2}
 
 
 @pytest.fixture
@@ -58,7 +60,9 @@ def test_every_encoding_is_timed_and_the_learned_lattice_is_promised():
     assert {entry.encoding for entry in ENTRIES} == {*NAMES, None}
     promised = {entry.name: entry.at_most for entry in ENTRIES if entry.at_most is not None}
     assert promised["weierstrass"] == 2.0
-    assert build_vit("micro", encoding="weierstrass").encoding.lattice_parameter.learned == "omega3"
+    parameter = build_vit("micro", encoding="weierstrass").encoding.lattice_parameter
+    assert isinstance(parameter, LatticeParameter)
+    assert parameter.learned == "omega3"
     assert COMPARISONS == ((TIMM, "learned", 1.0),)
     names = [entry.name for entry in ENTRIES]
     assert len(set(names)) == len(names)
@@ -76,7 +80,9 @@ def test_each_entry_can_be_timed(entry):
 def test_the_encoding_alone_reaches_all_its_parameters():
     for name in ("rope_mixed", "weierstrass", "weierstrass_relative", "weierstrass_green"):
         model = build_vit("micro", encoding=name)
-        time_models.encoding_pass(model, batch=2, device="cpu")()
+        work = time_models.encoding_pass(model, batch=2, device="cpu")
+        assert work is not None
+        work()
         for key, parameter in model.encoding.named_parameters():
             assert parameter.grad is not None, key
 

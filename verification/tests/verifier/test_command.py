@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -324,7 +325,7 @@ def test_points_are_reproducible_and_of_the_dtype(region: str, dtype: str) -> No
 
 def test_an_infinite_or_nan_value_is_an_infinite_error() -> None:
     for bad in (math.nan, math.inf, complex("nan+infj")):
-        subject = spoiled(lambda value, bad=bad: np.full_like(value, bad))
+        subject = spoiled(partial(np.full_like, fill_value=bad))
         for measured in measure(
             subject,
             dtype="complex128",
@@ -341,8 +342,8 @@ def spoiled(change: Callable[[np.ndarray], np.ndarray]) -> Subject:
     """NumPy with every value changed on its way out."""
 
     class Spoiled(Subject):
-        def evaluate(self, function: str, *arrays: Any, lattice: Lattice) -> Any:
-            values = super().evaluate(function, *arrays, lattice=lattice)
+        def evaluate(self, *arguments: Any, **options: Any) -> Any:
+            values = super().evaluate(*arguments, **options)
             return tuple(change(value) for value in values)
 
     plain = numpy_subject()

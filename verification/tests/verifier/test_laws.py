@@ -52,13 +52,13 @@ def test_law_fails_for_a_broken_backend(law: str) -> None:
             self._subject = subject
             self.backend = self
 
-        def evaluate(self, function, *arrays, lattice):  # type: ignore[no-untyped-def]
+        def evaluate(self, function, *arrays, lattice):
             values = self._subject.evaluate(function, *arrays, lattice=lattice)
             # A relative error of 1e-6 that depends on the point and the basis.
             kick = 1e-6 * (np.sin(arrays[0].real + 0.3) + abs(complex(lattice.omega1)) + 0.5j)
             return tuple(value * (1 + kick) for value in values)
 
-        def __getattr__(self, name):  # type: ignore[no-untyped-def]
+        def __getattr__(self, name):
             method = getattr(self._subject.backend, name)
             return lambda lattice: tuple(
                 complex(value) * (1 + 1e-6 * k) for k, value in enumerate(method(lattice), 1)
@@ -152,7 +152,7 @@ def test_sigma_continues_by_its_quasi_periods_dlmf_23_2_15(
         omega = complex(omega)
         (there,) = subject.evaluate("sigma", np.array([z + 2 * omega]), lattice=lattice)
         exponent = 2 * eta * (z + omega)
-        values = [complex(here[0]), complex(there[0])]
+        values = (complex(here[0]), complex(there[0]))
         if not all(1e-280 < abs(value) < 1e280 for value in values) or abs(exponent) > 600:
             continue
         residual = identities.sigma_quasi_periodicity(*values, z, omega, eta, cmath.exp)

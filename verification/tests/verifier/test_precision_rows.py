@@ -89,10 +89,8 @@ def test_a_row_measured_with_a_flaw_does_not_hold() -> None:
     plain = numpy_subject()
 
     class Flawed(Subject):
-        def evaluate(self, function: str, *arrays: Any, lattice: Lattice) -> tuple[np.ndarray, ...]:
-            values = [
-                value.copy() for value in super().evaluate(function, *arrays, lattice=lattice)
-            ]
+        def evaluate(self, *arguments: Any, **options: Any) -> tuple[np.ndarray, ...]:
+            values = [value.copy() for value in super().evaluate(*arguments, **options)]
             values[0][-1] *= 1 + 1e-14
             return tuple(values)
 

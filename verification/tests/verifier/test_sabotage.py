@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from backends import argument, kernel, numpy_backend
-from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals
+from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals, prepare_numbers
 from backends.pair import Pair
 from verification import cases
 from verification.functions import FUNCTIONS
@@ -34,11 +34,10 @@ def with_constants(
     """Change what NumPy's kernel knows of a lattice, without touching any cache."""
 
     def apply(patch: pytest.MonkeyPatch) -> None:
-        prepare = numpy_backend.prepare_numbers
         patch.setattr(
             numpy_backend,
             "prepare_numbers",
-            lambda lattice, precision: change(prepare(lattice, precision), precision),
+            lambda lattice, precision: change(prepare_numbers(lattice, precision), precision),
         )
 
     return apply
@@ -46,6 +45,10 @@ def with_constants(
 
 def single(x: Pair) -> Pair:
     return Pair(float(np.float32(x.re)), float(np.float32(x.im)))
+
+
+def all_single(roots: tuple[Pair, Pair, Pair]) -> tuple[Pair, Pair, Pair]:
+    return single(roots[0]), single(roots[1]), single(roots[2])
 
 
 def without_low_parts(x: SplitComplex) -> SplitComplex:
@@ -92,7 +95,7 @@ SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
         *("wp_and_prime", "zeros", {"wp"}),
     ),
     "a root is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(roots=tuple(map(single, c.roots)))),
+        with_constants(lambda c, _: c._replace(roots=all_single(c.roots))),
         *("wp_and_prime", "half-periods", {"wp"}),
     ),
     "the period is known to working precision only": (
