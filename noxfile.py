@@ -35,7 +35,7 @@ def install_project(session: nox.Session, *groups: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments after -- go to pytest."""
     install_project(session, "test")
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session(default=False)
@@ -43,7 +43,7 @@ def coverage(session: nox.Session) -> None:
     """Run the tests and show which lines and branches they reach; build/coverage has the pages."""
     install_project(session, "test", "coverage")
     reports = ("--cov", "--cov-report=term", "--cov-report=html")
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", *reports, *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", *reports, *session.posargs)
 
 
 @nox.session(default=False, venv_backend="uv")
@@ -55,7 +55,7 @@ def minimums(session: nox.Session) -> None:
     requirements = nox.project.dependency_groups(PYPROJECT, "test")
     lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow", "-c", "constraints.txt")
     session.install(*lowest, "-e", ".[training,flint,report]", *requirements)
-    session.run("pytest", "-n", "auto", "--dist", "loadgroup", "-W", "default", *session.posargs)
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", "-W", "default", *session.posargs)
 
 
 @nox.session

@@ -33,6 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for_cuda = [item for item in items if item.get_closest_marker("cuda")]
     if for_cuda:
         items[:] = [item for item in items if item not in set(for_cuda)]
+        config.hook.pytest_deselected(items=for_cuda)
         config.stash[_LEFT_OUT] = len(for_cuda)
 
 

@@ -167,6 +167,7 @@ def test_a_lattice_of_numbers_may_be_made_in_compiled_code(device):
     assert_identical(torch.compile(f, backend="eager")(z), f(z))
 
 
+@pytest.mark.slow
 @every_device
 def test_the_joint_graph_of_a_module_that_learns_its_lattice_trains_like_eager(device):
     class Encoding(torch.nn.Module):
@@ -258,6 +259,7 @@ def test_lattices_of_tensors_share_one_graph_for_all_sizes(counter, device):
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @every_device
 def test_functions_do_not_share_the_number_of_graphs_torch_allows(counter, device):
     # torch stops at some number of graphs for one code object, eight unless told otherwise, and
@@ -350,6 +352,7 @@ def in_the_cell(device: str, dtype: torch.dtype, n: int = 1000) -> torch.Tensor:
     return z.to(device=device, dtype=dtype)
 
 
+@pytest.mark.slow
 @every_device
 def test_generated_code_agrees_with_eager_and_is_not_generated_again(device):
     backend = get_backend("torch", compile=True)

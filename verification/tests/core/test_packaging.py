@@ -20,7 +20,7 @@ PACKAGES = ("wefpe_core", "backends", "training", "verification")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # The group keeps these tests on one xdist worker, so that the wheel is built once.
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("packaging")]
+pytestmark = pytest.mark.packaging
 
 
 def run(*command: object) -> str:

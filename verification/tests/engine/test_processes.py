@@ -13,6 +13,7 @@ from verification.tests.training_runs import WITHOUT_DROPOUT, train_apart, weigh
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
+@pytest.mark.slow
 def test_two_gloo_processes_equal_one(tmp_path):
     train_apart(tmp_path / "one", *WITHOUT_DROPOUT)
     train_apart(tmp_path / "two", *WITHOUT_DROPOUT, launcher=TWO)

@@ -21,6 +21,8 @@ from verification.tests.training_runs import (
     without_clocks,
 )
 
+pytestmark = pytest.mark.slow
+
 STEPS = 18  # of the whole run: 3 epochs of 6
 
 

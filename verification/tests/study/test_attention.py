@@ -213,6 +213,7 @@ def test_wef_pe_is_not_local_at_the_start_and_flatter_than_a_learned_table():
     assert all(each.query_rank == 1.0 and each.spearman < -0.99 for each in green)
 
 
+@pytest.mark.slow
 def test_the_first_block_alone_gives_what_the_whole_model_gives():
     [subject] = choose_encodings(["weierstrass_relative"], SMALL)
     [found] = initial.measure([subject], SMALL, [3], image="noise", query=(1, 5))
@@ -226,6 +227,7 @@ def test_the_first_block_alone_gives_what_the_whole_model_gives():
     assert np.abs(found.mean - expected.mean(axis=0)).max() < 1e-14
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_model_do_not_depend_on_the_encodings():
     both = initial.measure(choose_encodings(["sincos2d", "learned"], SMALL), SMALL, (0, 1))
     alone = initial.measure(choose_encodings(["learned"], SMALL), SMALL, (0, 1))

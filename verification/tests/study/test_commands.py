@@ -43,6 +43,7 @@ def commands() -> set[str]:
     return set(summaries())
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) -> None:
     page = (gallery / "index.html").read_text("utf-8")
     sections = re.findall(r'<section id="([^"]+)"', page)
@@ -52,6 +53,7 @@ def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) ->
     assert all(source.startswith(("data:image/png", "#")) for source in sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(commands() - {"all"}))
 def test_each_analysis_has_pictures_numbers_and_a_caption(gallery: Path, name: str) -> None:
     suffixes = {path.suffix for path in (gallery / name).iterdir()}
@@ -60,11 +62,13 @@ def test_each_analysis_has_pictures_numbers_and_a_caption(gallery: Path, name: s
     assert len(caption.split()) > 25
 
 
+@pytest.mark.slow
 def test_nothing_unfinished_is_left(gallery: Path) -> None:
     assert [path.name for path in gallery.parent.iterdir()] == ["all"]
     assert (gallery / "runs").is_dir()
 
 
+@pytest.mark.slow
 def test_the_runs_of_the_gallery_serve_the_other_commands(
     gallery: Path, tmp_path: Path, monkeypatch
 ) -> None:

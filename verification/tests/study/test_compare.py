@@ -195,6 +195,7 @@ def test_an_unknown_reference_is_named():
 SMALL = [*TINY, "training.epochs=1", "data.train_images=64", "checkpoint.every_steps=0"]
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = ["digits", *SMALL, "-e", "learned", "-e", "none", "--folder", str(folder)]

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
 from training import cli
-from training.encodings.lattice import LatticeParameter
+from training.encodings.learned_lattice import LatticeParameter
 from training.models import build_vit
 from verification.bench import time_models
 from verification.bench.benchmark import Quantity

@@ -37,7 +37,6 @@ from verification.claims.claim import judge_parts, judge_readings
 from wefpe_core import Lattice, available_backends, bounds
 
 # The group keeps these tests on one xdist worker, so that the findings are computed once.
-pytestmark = pytest.mark.xdist_group("claims")
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 NEEDS_TORCH = {"F31", "F41"}

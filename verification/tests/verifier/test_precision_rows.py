@@ -1,7 +1,7 @@
 """The accuracy promised in contracts.toml, row by row, on few points; the report has many.
 
-Rows of one function and dtype share their references, which are cached per process, so they
-form one xdist group.
+Rows of one function and dtype share their references, which are cached per process; xdist gives
+all tests of a file to one process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ POINT_FUNCTIONS = ("wp_and_prime", "zeta", "sigma", "green", "inverse_wp")
 ROWS = [
     pytest.param(
         *(function, dtype, region),
-        marks=pytest.mark.xdist_group(f"{function} {dtype}"),
         id=f"{function}-{dtype}-{region}",
     )
     for function in POINT_FUNCTIONS
@@ -83,7 +82,6 @@ def test_errors_on_lattices_of_tensors_stay_below_theirs(
     assert_row_holds(tensor_lattice_subject("cpu"), function, dtype, region)
 
 
-@pytest.mark.xdist_group("wp_and_prime complex128")
 def test_a_row_measured_with_a_flaw_does_not_hold() -> None:
     """The check above can fail: one value in a thousand off by 1e-14 is enough."""
     plain = numpy_subject()
