@@ -102,7 +102,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def train(session: nox.Session) -> None:
-    """Train on the embedded digits, a first run of a minute; arguments go to wefpe train."""
+    """Train on the digits of scikit-learn, a first run of a minute; arguments go to wefpe train."""
     install_project(session)
     arguments = session.posargs or ("digits", "--folder", "runs/digits", "--resume")
     session.run("wefpe", "train", *arguments)

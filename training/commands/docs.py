@@ -23,7 +23,7 @@ def readme(
     report: Annotated[Path, typer.Argument(help="The report.json of wefpe verify.")],
     claims: Annotated[Path, typer.Argument(help="The claims.json of wefpe claims.")],
     page: Annotated[
-        Path, typer.Option("--readme", help="The file to rewrite.")
+        Path, typer.Option("--readme", help="The file to rewrite.", show_default="README.md")
     ] = pages_with_tables.README,
 ) -> None:
     """Rewrite the tables of precision and of claims in README.md."""
