@@ -99,4 +99,4 @@ def test_without_torch_what_needs_it_names_the_extra(use, named):
     )
     message = run_python(code)
     assert named in message
-    assert "pip install 'wefpe[training]'" in message
+    assert "pip install 'wefpe[encodings]'" in message
