@@ -103,7 +103,10 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.summaries().items()))
 
 
-app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+_HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(
+    context_settings=_HELP, cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 def _print_version(wanted: bool) -> None:

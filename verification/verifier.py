@@ -77,7 +77,7 @@ def verify(
 ) -> int:
     """Measure, print, and write what is asked for; 1 if something fails, 0 if everything holds."""
     if output:
-        prepare_output(output, "jinja2", "matplotlib")
+        prepare_output(output, "matplotlib")
     report, rows = run(size, backends, devices, dtypes, functions, required)
     # Output that goes into a file or a pipe has no width to keep to.
     print_report(report, Console(width=None if sys.stdout.isatty() else 150))

@@ -11,6 +11,7 @@ from wefpe_core import bounds as bounds
 from wefpe_core import identities as identities
 from wefpe_core.backend import AbstractBackend as AbstractBackend
 from wefpe_core.errors import BackendUnavailableError as BackendUnavailableError
+from wefpe_core.errors import ImmutableError as ImmutableError
 from wefpe_core.errors import InputError as InputError
 from wefpe_core.errors import InputTypeError as InputTypeError
 from wefpe_core.errors import LatticeError as LatticeError

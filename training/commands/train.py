@@ -57,3 +57,7 @@ def train(
     target = folder or RUNS / f"{Path(config).stem}-seed{experiment.seed}"
     run(experiment, target, resume=resume)
     return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit("start it with python -m training.cli train, also under a launcher")

@@ -1,7 +1,7 @@
 """Hashes of configs as they were made before schema versions: of every key, default or not.
 
 Rows that were published and runs that were finished then are recorded under such a hash. A file
-of a config holds every key of its time, so its old hash can still be computed from it.
+of a config that was written then holds every key of its time, so its old hash can be computed.
 ``docs/results/hashes.json`` maps the old hash of every published row to the present one; it is
 made by ``write_hash_mapping("docs/results")``.
 """

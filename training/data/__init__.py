@@ -43,3 +43,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WITH_TORCH])

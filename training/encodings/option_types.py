@@ -50,6 +50,9 @@ class EncodingOptions(BaseModel):
     def _exact(cls, value: Any, info: ValidationInfo) -> Any:
         """NumPy's numbers as Python's own; and 4.0 is not the choice 4, though they are equal."""
         value = _number_of_python(value)
+        if not isinstance(value, (bool, int, float, str, Mapping, tuple, list, type(None))):
+            # To pydantic all that has a __float__ is a float; a tensor would lose its gradient.
+            raise ValueError("neither a number of Python or NumPy, nor text, nor a table")
         choices = choices_of(cls.model_fields[str(info.field_name)].annotation)
         equal = [type(choice) for choice in choices if choice == value]
         if equal and type(value) not in equal:

@@ -96,7 +96,10 @@ def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
         if known is not encoding:
             raise InputError(f"the name {encoding.name!r} is taken by {known.__name__}")
     if not issubclass(encoding.options_class, EncodingOptions):
-        raise InputError(f"{encoding.options_class.__name__} does not derive from EncodingOptions")
+        raise InputError(
+            f"{encoding.options_class.__name__} does not derive from EncodingOptions; declare it "
+            "as class Options(EncodingOptions), with a field made by option(...) for each option"
+        )
     _ENCODINGS[encoding.name] = EncodingEntry(encoding.options_class, encoding)
     return encoding
 

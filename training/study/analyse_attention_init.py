@@ -212,7 +212,7 @@ _STARTS_IN_WORDS = {
 
 def initial_attention_analysis(
     encodings: Options.Encodings = None,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     seeds: Options.Seeds = range(5),
     *,
     query: Options.Query = None,

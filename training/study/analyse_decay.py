@@ -130,7 +130,7 @@ _QUANTITIES = {
 
 def decay_analysis(
     encodings: Options.Encodings = None,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     seeds: Options.Seeds = range(5),
     *,
     protocols: Annotated[

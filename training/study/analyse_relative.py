@@ -117,7 +117,7 @@ def relative_analysis(
             help="The weierstrass encoding whose wp(zj - zi) is wanted, by default as it is."
         ),
     ] = _SOURCE,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     query: Options.Query = None,
     seed: Options.Seed = 0,
 ) -> Analysis:

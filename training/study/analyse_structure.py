@@ -239,7 +239,7 @@ def _draw_offsets(axis: Any, matrix: Array, grid: Grid) -> None:
 
 def structure_analysis(
     encodings: Options.Encodings = None,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     seed: Options.Seed = 0,
     *,
     progress: Progress = silent,

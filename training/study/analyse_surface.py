@@ -118,7 +118,7 @@ def surface_analysis(
         ReadBy(read_lattice),
         typer.Option(help="Show this lattice instead, as in 1,0.3+0.9j (omega1, omega3)."),
     ] = None,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     seed: Options.Seed = 0,
 ) -> Analysis:
     """wp and wp' over the plane, on a lattice or on that of an encoding with its patches."""

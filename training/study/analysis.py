@@ -154,7 +154,7 @@ class Options:
             "Repeat the option for each.",
         ),
     ]
-    Grid = Annotated[
+    GridShape = Annotated[
         Grid,
         ReadBy(read_grid),
         typer.Option("--grid", help="HEIGHTxWIDTH in patches. The default is 14x14."),

@@ -119,7 +119,7 @@ def _html_table(rows: Sequence[dict[str, Any]]) -> str:
 
 def analyse_all(
     encodings: Options.Encodings = None,
-    grid: Options.Grid = GRID,
+    grid: Options.GridShape = GRID,
     seeds: Annotated[
         Sequence[int],
         *Options.Seeds.__metadata__[:1],

@@ -26,6 +26,7 @@ import torch
 from training.config import (
     Experiment,
     change_config,
+    config_hash,
     differing_keys,
     dump_toml,
     file_names,
@@ -178,8 +179,8 @@ def publish(comparison: Path, folder: Path) -> tuple[int, int]:
     if not (comparison / RUNS).exists():
         raise InputError(f"{comparison} holds no comparison: there is no {RUNS} in it")
     known, rows = _read_rows(folder / RUNS), _read_rows(comparison / RUNS)
-    merged = merge_rows(known, rows, read_hash_mapping(folder.parent))
     runs = [_open_run(comparison, row) for row in rows]
+    merged = merge_rows(known, [run.row for run in runs], read_hash_mapping(folder.parent))
     configs = _merge_configs(folder / "configs", runs)
     learned = _merge_learned(read_learned(folder / LEARNED), runs)
     for path, config in configs.items():
@@ -196,10 +197,11 @@ def publish(comparison: Path, folder: Path) -> tuple[int, int]:
 def _open_run(comparison: Path, row: Row) -> _Run:
     name = parse_arm(row["encoding"]).folder_name
     folder = RunFolder(comparison / f"{name}-seed{row['seed']}")
-    config = without_places(load_config(str(folder.config)))
+    config = load_config(str(folder.config))
     if row["config_hash"] not in hashes_of_file(folder.config):
         raise InputError(f"{folder.config} is not the config of the row of {row['encoding']}")
-    return _Run(row, folder, config)
+    # A run made by an earlier version is published under its present hash.
+    return _Run({**row, "config_hash": config_hash(config)}, folder, without_places(config))
 
 
 def _merge_configs(folder: Path, runs: Sequence[_Run]) -> dict[Path, Experiment]:

@@ -55,7 +55,7 @@ def check_claims(*, only: str | None = None, output: Path | None = None, seeds: 
     """Check, print, and write what is asked for; 1 if a check crashed, 0 if every one ran."""
     claims = chosen_claims(only, seeds)
     if output:
-        prepare_output(output, "jinja2")
+        prepare_output(output)
     console = Console()
     console.print(versions_and_platform())
     checked = list(track(check_each(claims), "checking", total=len(claims), console=console))

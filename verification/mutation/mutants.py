@@ -316,10 +316,10 @@ def mutants(
         table.add_row(*row)
     console.print(table)
     if output is not None:
-        options = {"function": function, "sample": sample, "seed": seed or None, "output": output}
+        options = {"function": function, "sample": sample, "seed": seed or None}
         words = [f"--module {name}" for name in module or []]
         words += [f"--{name} {value}" for name, value in options.items() if value is not None]
-        command = " ".join(["nox -s mutants --", *words])
+        command = " ".join(["nox -s mutants --", *words, "--output FILE"])
         output.write_text(markdown(outcomes, command), encoding="utf-8")
     if Tally.of(outcomes).rate < REQUIRED_RATE:
         raise typer.Exit(1)

@@ -61,6 +61,19 @@ def test_encodings_are_listed_and_explained(capsys: pytest.CaptureFixture[str]) 
     assert "rope_axial" in error
 
 
+def test_help_has_a_short_form(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["-h"], ["verify", "-h"], ["analyse", "decay", "-h"]):
+        assert cli.main(words) == 0
+        assert "Usage" in capsys.readouterr().out
+
+
+def test_a_module_of_a_command_is_no_program() -> None:
+    command = [sys.executable, "-m", "training.commands.train", "digits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "training.cli train" in done.stderr
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"wefpe {__version__}\n"

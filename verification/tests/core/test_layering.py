@@ -215,7 +215,8 @@ def public_names(namespace: object) -> set[str]:
         (
             wefpe_core,
             """AbstractBackend Lattice available_backends get_backend
-            BackendUnavailableError InputError InputTypeError LatticeError MissingDependencyError
+            BackendUnavailableError ImmutableError InputError InputTypeError LatticeError
+            MissingDependencyError
             PrecisionError UnknownBackendError WefpeError""",
         ),
         (

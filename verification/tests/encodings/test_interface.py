@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -260,6 +261,17 @@ def test_options_of_others_are_checked_like_our_own():
             small("foreign", **options)
     with pytest.raises(InputError, match="rows=5"):
         small("foreign", rows=5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.tensor(0.3, requires_grad=True), np.True_, Decimal("0.5"), np.array(0.5)],
+    ids=repr,
+)
+def test_what_only_can_become_a_number_is_no_number(value):
+    """A tensor would lose its gradient without a word."""
+    with pytest.raises(EncodingOptionError, match="'alpha_u' of encoding 'weierstrass' must be"):
+        small("weierstrass", alpha_u=value)
 
 
 @pytest.mark.usefixtures("_registry_is_left_alone")

@@ -299,7 +299,7 @@ def test_the_exit_code_asks_for_nine_in_ten(
     assert command("--module", "pair", "--output", str(target)) == code
     text = target.read_text(encoding="utf-8")
     assert "kill rate" in text
-    assert f"nox -s mutants -- --module pair --output {target}" in text
+    assert "nox -s mutants -- --module pair --output FILE" in text
 
 
 def test_unknown_names_are_refused() -> None:
