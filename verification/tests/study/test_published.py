@@ -186,6 +186,19 @@ def comparison_in(
     return folder
 
 
+def test_a_run_of_an_earlier_version_is_published_under_its_present_hash(tmp_path):
+    comparison, part = comparison_in(tmp_path / "old", seeds=(3,)), tmp_path / "study" / "part"
+    (row,) = rows_of(comparison)
+    (folder,) = comparison.glob("*-seed3")
+    old = legacy_hash(tomllib.loads((folder / "config.toml").read_text("utf-8")))
+    assert old != row["config_hash"]
+    (comparison / "runs.csv").write_text(runs_csv([row | {"config_hash": old}]))
+    publish.publish(comparison, part)
+    assert rows_of(part) == [row]
+    # The same run, made again by this version, repeats its row.
+    assert publish.publish(comparison_in(tmp_path / "new", seeds=(3,)), part) == (1, 0)
+
+
 def test_published_configs_say_which_files_but_not_where(tmp_path, capsys):
     comparison = comparison_in(tmp_path / "comparison")
     assert cli.main(["publish", str(comparison), str(tmp_path / "part")]) == 0
