@@ -92,10 +92,10 @@ def bench(session: nox.Session) -> None:
 
     All three, or one of them: ``nox -s bench -- models --repeat 5``.
     """
-    install_project(session, "timm")
     name, *words = session.posargs or [None]
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
+    install_project(session, "timm")
     for part in BENCHMARKS if name is None else (name,):
         session.run("wefpe", "bench", part, *words)
 
@@ -128,7 +128,7 @@ def transformers(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
-    """Damage the kernel in two thousand ways and see that it is noticed; takes half an hour."""
+    """Damage the kernel in thousands of ways and see that it is noticed; takes ten minutes."""
     install_project(session)
     session.run("wefpe", "mutants", *session.posargs)
 
