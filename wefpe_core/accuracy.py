@@ -97,8 +97,11 @@ def scaled_error(got: Any, want: Any, derivative: Any, offset: Any, floor: Any) 
     if not (_is_finite(derivative) and _is_finite(offset) and _is_finite(floor)):
         return 0.0 if got == want else math.inf
     got, want, derivative, floor = _shrunk(got, want, derivative, floor)
-    # The product of moduli, since a complex product may overflow to NaN.
-    scale = abs(want) + abs(offset) * abs(derivative) + floor
+    # The product of moduli, since a complex product may overflow to NaN. Half of the offset, since
+    # the modulus of the largest complex numbers is no double.
+    is_large = max(abs(offset.real), abs(offset.imag)) >= _LARGE
+    product = 2 * (abs(offset / 2) * abs(derivative)) if is_large else abs(offset) * abs(derivative)
+    scale = abs(want) + product + floor
     if not _is_finite(scale):
         return 0.0 if got == want else math.inf
     return _quotient(abs(want - got), scale)

@@ -126,6 +126,13 @@ def test_metrics_are_total_and_zero_only_for_the_same_value(got, want):
         assert got == want or abs_or_inf(got - want) < SMALLEST / 2.0**-52 * abs_or_inf(want)
 
 
+def test_an_offset_whose_modulus_is_no_double_is_served():
+    offset = complex(1.5e308, 1.5e308)
+    assert scaled_error(2.0, 1.0, 0.0, offset, 0.0) == 1.0
+    assert scaled_error(2.0, 1.0, 1e-310, offset, 0.0) == pytest.approx(1 / (1 + 0.0212), rel=1e-3)
+    assert scaled_error(2.0, 1.0, 1.0, offset, 0.0) == INF
+
+
 @settings(deadline=None)  # a loaded machine is no failure
 @given(any_complex, any_complex, any_complex, any_complex, any_double.map(abs))
 def test_scaled_error_is_total_and_never_above_the_relative_one(
