@@ -32,12 +32,12 @@ class PageSection(NamedTuple):
 
 def html_page(title: str, sections: Iterable[PageSection], note: str) -> str:
     """The whole document; `note` stands under the title."""
-    jinja2 = import_optional("jinja2", purpose="an HTML page", extra="report")
+    import jinja2  # here: most commands make no page
+
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(kind=_kind, svg=_svg)
     source = files("verification").joinpath("page.html.j2").read_text("utf-8")
-    page: str = environment.from_string(source).render(title=title, sections=sections, note=note)
-    return page
+    return environment.from_string(source).render(title=title, sections=sections, note=note)
 
 
 def _kind(cell: str) -> str:

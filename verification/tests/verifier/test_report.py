@@ -14,6 +14,7 @@ from backends.numpy_backend import NumpyBackend
 from training import cli
 from verification import cases, judge, laws, oracle, second_opinion, verifier
 from verification.functions import FUNCTIONS
+from verification.html_page import PageSection, PageTable, html_page
 from verification.subjects import DTYPES, numpy_subject
 from wefpe_core import Lattice
 
@@ -219,9 +220,6 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_page_shows_text_as_text() -> None:
-    pytest.importorskip("jinja2", reason="the report extra is not installed")
-    from verification.html_page import PageSection, PageTable, html_page
-
     table = PageTable(["<a>", "b"], [["<i>1</i>", "1,000"]], ["good"], prose=True)
     page = html_page("a & b", [PageSection("<h>", "<note>", [table])], "x < y")
     for text in ("<a>", "<i>", "<h>", "<note>", "x < y"):
