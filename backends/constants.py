@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import comb
 from typing import Any, NamedTuple
 
-from backends.pair import Pair
+from backends.pair import Dual, Pair
 from wefpe_core.errors import LatticeError
 from wefpe_core.extended import PI, ExtendedComplex, extended_precision
 from wefpe_core.lattice import Lattice
@@ -24,6 +24,7 @@ from wefpe_core.modular import (
     eisenstein_e2,
     lambert_coefficients,
     roots_of,
+    sum_from_smallest,
     theta_fourth_powers,
 )
 
@@ -127,10 +128,12 @@ class SeriesConstants(NamedTuple):
     roots: tuple[Pair, Pair, Pair]  # e1, e2, e3 of the reduced basis over (pi/a)^2,
     root_gap: Pair  # e2 - e3 over (pi/a)^2, relatively exact however tall the lattice
     root_products: tuple[Pair, Pair, Pair]  # and (e_j - e_k)(e_j - e_l)
+    half_g2_excess: Pair  # g2/2 over (pi/a)^4, minus 2/3: as exact as rows_excess
     nome_squared: Pair
     nome_fourth: Pair  # Q^2 = A B
     # The rows of the lattice beyond the nearest, in powers of A + B, with l_k = k Q^k/(1-Q^k):
     rows: tuple[Pair, ...]  # -E_2/3 - 4 sum l_k (A^k + B^k)
+    rows_excess: Pair  # the first of them, plus 1/3: relatively exact however tall the lattice
     rows_slope: tuple[Pair, ...]  # its derivative, -4 sum k l_k (A^k - B^k)/(A - B)
     rows_integral: tuple[Pair, ...]  # sum l_k/k (A^k - B^k)/(A - B)
     theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v)
@@ -150,6 +153,8 @@ def series_constants(
     q = nome * nome
     lambert = lambert_coefficients(q, precision.terms_e2)
     e2 = eisenstein_e2(lambert)
+    cubic = [k * k * x for k, x in enumerate(lambert, 1)]
+    e2_rest = sum_from_smallest(lambert)
     lambert = lambert[: precision.lambert_terms]
     thetas = theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
     q2 = q * q
@@ -171,11 +176,14 @@ def series_constants(
         "roots": tuple(roots_of(thetas, 1)),
         "root_gap": theta2,
         # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6(i)).
+        # g2 = (4/3) E_4 (pi/a)^4 and E_4 = 1 + 240 sum k^3 Q^k/(1-Q^k).
+        "half_g2_excess": 160 * sum_from_smallest(cubic),
         "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
         "nome_squared": q,
         "tau": tau,
         "nome_fourth": q2,
         "rows": (e2 / -3 - 4 * rows[0], *(-4 * coefficient for coefficient in rows[1:])),
+        "rows_excess": 8 * e2_rest - 4 * rows[0],
         "rows_slope": tuple(-4 * k * coefficient for k, coefficient in enumerate(rows) if k),
         "rows_integral": differences_of_powers([x / k for k, x in enumerate(lambert, 1)], q2),
         "theta": (theta[0] + even[0], *even[1:]),
@@ -321,6 +329,8 @@ def split_decimal(value: Decimal, precision: Precision) -> SplitReal:
 
 def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
     """Apply `function` to every real number in nested constants, keeping their structure."""
+    if isinstance(structure, Dual):
+        return Dual(map_reals(structure.value, function), map_reals(structure.slope, function))
     if isinstance(structure, Pair):
         return Pair(function(structure.re), function(structure.im))
     if isinstance(structure, (SplitReal, SplitComplex, SeriesConstants)):
@@ -328,3 +338,14 @@ def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(structure, tuple):
         return tuple(map_reals(item, function) for item in structure)
     return function(structure)
+
+
+def without_slopes(structure: Any) -> Any:
+    """Constants whose dual numbers are replaced by their values."""
+    if isinstance(structure, Dual):
+        return structure.value
+    if isinstance(structure, SeriesConstants):
+        return SeriesConstants(*map(without_slopes, structure))
+    if type(structure) is tuple:
+        return tuple(map(without_slopes, structure))
+    return structure

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from backends.argument import CellPosition, exact_sum, locate, offset_from
 from backends.constants import Precision, SeriesConstants
-from backends.pair import ArrayOps, Pair, pair_exp, select
+from backends.pair import ArrayOps, Dual, Pair, pair_exp, select, value_of
 
 
 class FoldedArgument(NamedTuple):
@@ -36,13 +36,18 @@ class FoldedArgument(NamedTuple):
     cos_double: Any  # of 2 Re v
     decay: Any  # W = e^(-2 Im v)
     one_minus_decay: Any  # from expm1, so relatively exact near the real axis
-    total: Pair  # A + B
-    difference: Pair  # A - B
+    total: Any  # A + B; dual if the constants of the lattice are
+    difference: Any  # A - B
 
     @property
     def scaled_sine(self) -> Pair:
         """e^(-Im v) sin v: it never overflows, and is relatively exact at the pole."""
         return Pair(self.sin * (0.5 + 0.5 * self.decay), self.cos * (0.5 * self.one_minus_decay))
+
+    @property
+    def scaled_cosine(self) -> Pair:
+        """e^(-Im v) cos v."""
+        return Pair(self.cos * (0.5 + 0.5 * self.decay), -self.sin * (0.5 * self.one_minus_decay))
 
     @property
     def distance_squared(self) -> Any:
@@ -86,7 +91,7 @@ def fold(ops: ArrayOps, offset: Pair, c: SeriesConstants, precision: Precision) 
     )
 
 
-def polynomial(coefficients: tuple[Pair, ...], x: Pair) -> Pair:
+def polynomial(coefficients: tuple[Any, ...], x: Any) -> Any:
     """sum_k coefficients[k] x^k by Horner's rule."""
     total = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
@@ -100,8 +105,8 @@ class Anchor(NamedTuple):
     m: Any  # its coordinates along a and b, in halves
     n: Any
     is_half: Any  # whether it is a half-period
-    root: Pair  # its e_j over (pi/a)^2, or 0
-    root_product: Pair  # its (e_j - e_k)(e_j - e_l) over (pi/a)^4, or 1
+    root: Any  # its e_j over (pi/a)^2, or 0
+    root_product: Any  # its (e_j - e_k)(e_j - e_l) over (pi/a)^4, or 1
 
 
 # Squared distance, over the shortest period squared, within which a half-period is the anchor.
@@ -138,10 +143,24 @@ def choose_anchor(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precisi
     )
 
 
-def wp_and_prime(
-    ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision
-) -> tuple[Pair, Pair]:
-    r"""wp and wp' in one pass.
+class WpTerms(NamedTuple):
+    """wp and wp' about the anchor, before they are scaled.
+
+    Numbers are pairs; those that depend on the nome are dual if the constants of the lattice are.
+    """
+
+    anchor: Anchor
+    offset: Pair
+    sign: Any  # of the fold
+    cosecant_squared: Pair
+    rows: Any  # the other rows of the lattice, plus 1/3: small if the lattice is tall
+    ratio: Any  # wp = (pi/a)^2 (root + root_product * ratio)
+    slope: Any  # wp' = -2 sign (pi/a)^3 root_product * slope
+    is_pole: Any
+
+
+def wp_terms(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> WpTerms:
+    r"""What wp, wp' and their derivatives are made of.
 
     With S = sin v, C = cos v (both scaled by e^(-Im v)) and the sums of rows, write
     :math:`\wp(u) - e_j = (\pi/a)^2 N/S^2` and :math:`\wp'(u) = -2(\pi/a)^3 M/S^3`. If the anchor
@@ -153,10 +172,10 @@ def wp_and_prime(
     offset = offset_from(ops, z, anchor.m, anchor.n, c, precision)
     f = fold(ops, offset, c, precision)
     nearest, nearest_slope = _nearest_rows(f.total, c)
-    rows = nearest + (polynomial(c.rows, f.total) - anchor.root)
+    further = polynomial(c.rows[1:], f.total) * f.total
+    rows = nearest + ((further + c.rows[0]) - anchor.root)
     # d(A+B)/dv = 2i (A-B), and wp' = -2 (pi/a)^3 (cot v csc^2 v + slopes).
-    slopes = f.difference * (nearest_slope + polynomial(c.rows_slope, f.total))
-    slopes = Pair(slopes.im, -slopes.re)
+    slopes = -(f.difference * (nearest_slope + polynomial(c.rows_slope, f.total))).times_i()
 
     w, d = f.decay, f.one_minus_decay
     d_sum, w_sum = d * (1.0 + w), 0.5 * (1.0 + w * w)  # 1 - W^2, (1 + W^2)/2
@@ -166,11 +185,8 @@ def wp_and_prime(
     # Each anchor has its own denominator, which may vanish where the other one is in force, or at
     # the pole. A 1 takes its place there, or the derivative of what is not selected would be 0
     # times infinity, and one point at a pole would spoil the derivative in the lattice.
-    n = (s2 * rows).shift(w)
     is_half = anchor.is_half
-    inverse_n = Pair(
-        ops.where_needed(is_half, n.re, 1.0), ops.where_needed(is_half, n.im, 0.0)
-    ).reciprocal()
+    inverse_n = _where_needed(ops, is_half, (s2 * rows).shift(w)).reciprocal()
     distance_squared = f.distance_squared
     is_pole = (distance_squared == 0.0) & ~is_half
     distance_squared = ops.where_needed(~(is_half | is_pole), distance_squared, 1.0)
@@ -181,18 +197,44 @@ def wp_and_prime(
     cotangent = f.cotangent_over(distance_squared)
     steep = s2.conjugate().scale(4.0 / distance_squared).scale(4.0 * w / distance_squared)
     cosecant_squared = select(ops, f.v.im < _LOW, cotangent.square() + 1.0, steep)
-
-    ratio = select(ops, is_half, half_ratio, cosecant_squared + rows)
-    slope = select(ops, is_half, -half_slope, cotangent * cosecant_squared + slopes)
-    wp = c.wp_scale * (anchor.root + anchor.root_product * ratio)
-    wp_prime = c.wp_prime_scale * (anchor.root_product * slope).scale(f.sign * c.unit)
-    return (
-        ops.with_infinities(wp, offset, is_pole),
-        ops.with_infinities(wp_prime, offset, is_pole),
+    return WpTerms(
+        anchor=anchor,
+        offset=offset,
+        sign=f.sign,
+        cosecant_squared=cosecant_squared,
+        rows=nearest + (further + c.rows_excess),
+        ratio=select(ops, is_half, half_ratio, cosecant_squared + rows),
+        slope=select(ops, is_half, -half_slope, cotangent * cosecant_squared + slopes),
+        is_pole=is_pole,
     )
 
 
-def _nearest_rows(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
+def wp_and_prime(
+    ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision
+) -> tuple[Pair, Pair]:
+    """wp and wp' in one pass."""
+    terms = wp_terms(ops, z, c, precision)
+    wp, wp_prime = (
+        ops.with_infinities(value, terms.offset, terms.is_pole) for value in scaled_wp(terms, c)
+    )
+    return wp, wp_prime
+
+
+def scaled_wp(terms: WpTerms, c: SeriesConstants) -> tuple[Any, Any]:
+    """wp and wp', dual if the terms are; nothing is said of poles."""
+    root, root_product = terms.anchor.root, terms.anchor.root_product
+    wp = c.wp_scale * (root + root_product * terms.ratio)
+    return wp, c.wp_prime_scale * (root_product * terms.slope).scale(terms.sign * c.unit)
+
+
+def _where_needed(ops: ArrayOps, condition: Any, x: Any) -> Any:
+    """`ArrayOps.where_needed` on pairs, with 1 in place of what does not count."""
+    if isinstance(x, Dual):  # its derivative is there already, and nobody differentiates it
+        return x
+    return Pair(ops.where_needed(condition, x.re, 1.0), ops.where_needed(condition, x.im, 0.0))
+
+
+def _nearest_rows(total: Any, c: SeriesConstants) -> tuple[Any, Any]:
     """-4 [A/(1-A)^2 + B/(1-B)^2], two whole rows of the lattice, and its derivative in A + B.
 
     Over the common denominator (1-A)(1-B) = 1 + Q^2 - (A+B). All is written as the leading term
@@ -201,7 +243,7 @@ def _nearest_rows(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
     one = 1.0 + c.nome_fourth
     factor = -4.0 * one
     denominator = one - total
-    inverse = denominator.conjugate().scale(1.0 / denominator.squared_modulus())
+    inverse = denominator.quick_reciprocal()
     excess = (total - c.nome_fourth) * inverse  # of the inverse over 1
     square_excess = excess * (excess + 2.0)  # of its square over 1
     numerator = factor * total + 16.0 * c.nome_fourth
@@ -214,13 +256,18 @@ def zeta(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pa
     cell = locate(ops, z, c, precision)
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     f = fold(ops, offset, c, precision)
+    is_pole = f.distance_squared == 0.0
+    value = zeta_in_cell(ops, f, c, is_pole) + quasi_period(ops, cell, c, precision)
+    return ops.with_infinities(value, offset, is_pole)
+
+
+def zeta_in_cell(ops: ArrayOps, f: FoldedArgument, c: SeriesConstants, is_pole: Any) -> Any:
+    """zeta of the offset, dual if the constants are."""
     rows = ((1.0 + c.nome_fourth) - f.total).reciprocal()
     rest = polynomial(c.rows_integral, f.total)
-    is_pole = f.distance_squared == 0.0
     cotangent = f.cotangent_over(ops.where_needed(~is_pole, f.distance_squared, 1.0))
     odd = cotangent - c.minus_third_e2 * f.v - 2.0 * (f.difference * (rows + rest)).times_i()
-    value = c.pi_over_period * odd.scale(f.sign) + quasi_period(ops, cell, c, precision)
-    return ops.with_infinities(value, offset, is_pole)
+    return c.pi_over_period * odd.scale(f.sign)
 
 
 def quasi_period(
@@ -237,12 +284,26 @@ def quasi_period(
     )
 
 
-def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Pair:
+def theta_quotient(f: FoldedArgument, c: SeriesConstants) -> Any:
     """e^(-Im v) theta_1(v)/theta_1'(0)."""
     return f.scaled_sine * polynomial(c.theta, f.total)
 
 
-def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+class SigmaFactors(NamedTuple):
+    """sigma = (a/pi) sign * theta * power, where only theta can be 0."""
+
+    offset: Pair
+    cell: CellPosition
+    folded: FoldedArgument
+    theta: Any  # e^(-Im v) theta_1(v)/theta_1'(0); dual if the constants are
+    quasi_period: Pair  # of the cell
+    middle: Pair  # between 0 and the lattice point, seen from the point
+    power: Pair  # the exponential
+    sign: Any
+    overflows: Any  # whether the exponential was too large, and is kept finite
+
+
+def sigma_factors(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> SigmaFactors:
     """(a/pi) exp(eta1 z^2/a) theta_1(v)/theta_1'(0), continued by quasi-periodicity (23.2.17)."""
     cell = locate(ops, z, c, precision)
     m, n = cell.m, cell.n
@@ -252,21 +313,29 @@ def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> P
         offset.re + 0.5 * (m * c.period1_re.high + n * c.period3_re.high),
         offset.im + 0.5 * (m * c.period1_im.high + n * c.period3_im.high),
     )
-    exponent = quasi_period(ops, cell, c, precision) * middle - 0.5 * (
-        c.minus_third_e2 * f.v.square()
-    )
+    quasi = quasi_period(ops, cell, c, precision)
+    exponent = quasi * middle - 0.5 * (value_of(c.minus_third_e2) * f.v.square())
     exponent = exponent.shift(f.v.im)
     m_odd, n_odd = _parity(ops, m), _parity(ops, n)
     sign = f.sign * (1.0 - 2.0 * (m_odd + n_odd - m_odd * n_odd))
-    theta = theta_quotient(f, c)
     # The value is 0 at every lattice point, even where the exponential would overflow. Kept finite,
     # the exponential neither makes NaN of that zero nor cuts it off from its derivative.
     overflows = exponent.re > precision.largest_exponent
     exponent = Pair(ops.where(overflows, precision.largest_exponent, exponent.re), exponent.im)
-    value = c.period_over_pi * (theta * pair_exp(ops, exponent)).scale(sign)
+    theta, power = theta_quotient(f, c), pair_exp(ops, exponent)
+    return SigmaFactors(offset, cell, f, theta, quasi, middle, power, sign, overflows)
+
+
+def sigma(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    return finished_sigma(ops, sigma_factors(ops, z, c, precision), c)
+
+
+def finished_sigma(ops: ArrayOps, factors: SigmaFactors, c: SeriesConstants) -> Pair:
+    theta = value_of(factors.theta)
+    value = c.period_over_pi * (theta * factors.power).scale(factors.sign)
     is_zero = (theta.re == 0.0) & (theta.im == 0.0)
-    value = Pair(ops.where(overflows & ~is_zero, float("inf"), value.re), value.im)
-    return ops.with_infinities(value, offset)
+    value = Pair(ops.where(factors.overflows & ~is_zero, float("inf"), value.re), value.im)
+    return ops.with_infinities(value, factors.offset)
 
 
 def _parity(ops: ArrayOps, n: Any) -> Any:
@@ -280,10 +349,12 @@ def green(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> A
     """-log|theta_1(v)/theta_1'(0)| - log|a/pi| + (Im v)^2/(pi Im tau), a real number."""
     cell = locate(ops, z, c, precision)
     f = fold(ops, offset_from(ops, z, cell.m, cell.n, c, precision), c, precision)
-    theta = theta_quotient(f, c)
+    return green_of_theta(ops, theta_quotient(f, c), f.v.im, c)
+
+
+def green_of_theta(ops: ArrayOps, theta: Pair, height: Any, c: SeriesConstants) -> Any:
     is_pole = (theta.re == 0.0) & (theta.im == 0.0)
     modulus = ops.hypot(ops.where(is_pole, 1.0, theta.re), theta.im)
-    height = f.v.im
     # The quotient carries e^(-Im v); the quadratic term would cancel against it far out.
     value = -ops.log(modulus) - c.log_period_over_pi - height * (1.0 - height / c.pi_im_tau)
     return ops.where(is_pole, float("inf"), value)

@@ -69,6 +69,11 @@ class NumpyOps:
     def power_of_two(self, x: Any) -> Any:
         return 0.5 * x / np.frexp(x)[0]
 
+    def leading_bits(self, x: Any, bits: int) -> Any:
+        mantissa, exponent = np.frexp(x)
+        unit = 2.0**bits
+        return np.ldexp(np.rint(mantissa * unit) / unit, exponent)
+
     def constant(self, x: Any) -> Any:
         return x
 

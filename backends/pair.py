@@ -36,6 +36,9 @@ class ArrayOps(Protocol):
     def power_of_two(self, x: Any) -> Any:
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
+    def leading_bits(self, x: Any, bits: int) -> Any:
+        """`x`, rounded to that many bits."""
+
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:
         """The value of `x`, without its derivatives."""
@@ -64,17 +67,23 @@ class Pair:
         self.re = re
         self.im = im
 
-    def __add__(self, other: Any) -> Pair:
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Dual):
+            return NotImplemented
         if isinstance(other, Pair):
             return Pair(self.re + other.re, self.im + other.im)
         return self.shift(other)
 
-    def __sub__(self, other: Any) -> Pair:
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Dual):
+            return NotImplemented
         if isinstance(other, Pair):
             return Pair(self.re - other.re, self.im - other.im)
         return Pair(self.re - other, self.im)
 
-    def __mul__(self, other: Any) -> Pair:
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Dual):
+            return NotImplemented
         if isinstance(other, Pair):
             if _is_zero(other.im):
                 return self.scale(other.re)
@@ -85,8 +94,8 @@ class Pair:
             )
         return self.scale(other)
 
-    def __truediv__(self, other: Any) -> Pair:
-        if isinstance(other, Pair):
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, (Pair, Dual)):
             return self * other.reciprocal()
         return Pair(self.re / other, self.im / other)
 
@@ -127,9 +136,90 @@ class Pair:
         modulus = self.squared_modulus()
         return Pair(self.re / modulus, -self.im / modulus)
 
+    def quick_reciprocal(self) -> Pair:
+        """`reciprocal` with one division, where its last bit does not count."""
+        return self.conjugate().scale(1.0 / self.squared_modulus())
+
     def square(self) -> Pair:
         # (x-y)(x+y) keeps the relative accuracy that x*x - y*y loses near the diagonals.
         return Pair((self.re - self.im) * (self.re + self.im), 2.0 * (self.re * self.im))
+
+
+class Dual:
+    """A pair that depends on one complex parameter, and its derivative in that parameter.
+
+    It has the operators and the holomorphic methods of `Pair`, so that a formula written for pairs
+    gives its derivative when some of its constants are dual. Pairs among them do not depend on the
+    parameter, and cost what they cost in the formula itself.
+    """
+
+    __slots__ = ("slope", "value")
+
+    def __init__(self, value: Pair, slope: Pair) -> None:
+        self.value = value
+        self.slope = slope
+
+    def __add__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.value + other.value, self.slope + other.slope)
+        return Dual(self.value + other, self.slope)
+
+    def __radd__(self, other: Any) -> Dual:
+        return Dual(other + self.value, self.slope)
+
+    def __sub__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.value - other.value, self.slope - other.slope)
+        return Dual(self.value - other, self.slope)
+
+    def __rsub__(self, other: Any) -> Dual:
+        return Dual(other - self.value, -self.slope)
+
+    def __mul__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            slope = self.slope * other.value + self.value * other.slope
+            return Dual(self.value * other.value, slope)
+        return Dual(self.value * other, self.slope * other)
+
+    def __rmul__(self, other: Any) -> Dual:
+        return Dual(other * self.value, other * self.slope)
+
+    def __truediv__(self, other: Any) -> Dual:
+        if isinstance(other, (Dual, Pair)):
+            return self * other.reciprocal()
+        return Dual(self.value / other, self.slope / other)
+
+    def __rtruediv__(self, other: Any) -> Dual:
+        return other * self.reciprocal()
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.slope)
+
+    def scale(self, factor: Any) -> Dual:
+        return Dual(self.value.scale(factor), self.slope.scale(factor))
+
+    def shift(self, term: Any) -> Dual:
+        return Dual(self.value.shift(term), self.slope)
+
+    def times_i(self) -> Dual:
+        return Dual(self.value.times_i(), self.slope.times_i())
+
+    def square(self) -> Dual:
+        return Dual(self.value.square(), 2.0 * (self.value * self.slope))
+
+    def reciprocal(self) -> Dual:
+        return self._inverted(self.value.reciprocal())
+
+    def quick_reciprocal(self) -> Dual:
+        return self._inverted(self.value.quick_reciprocal())
+
+    def _inverted(self, inverse: Pair) -> Dual:
+        return Dual(inverse, -(inverse.square() * self.slope))
+
+
+def value_of(number: Pair | Dual) -> Pair:
+    """A number without its derivative."""
+    return number.value if isinstance(number, Dual) else number
 
 
 def _is_zero(part: Any) -> bool:
@@ -137,8 +227,13 @@ def _is_zero(part: Any) -> bool:
     return isinstance(part, float) and part == 0.0
 
 
-def select(ops: ArrayOps, condition: Any, first: Pair, second: Pair) -> Pair:
-    """Elementwise choice between two pairs."""
+def select(ops: ArrayOps, condition: Any, first: Any, second: Any) -> Any:
+    """Elementwise choice between two pairs, or between two dual numbers."""
+    if isinstance(first, Dual):
+        return Dual(
+            select(ops, condition, first.value, second.value),
+            select(ops, condition, first.slope, second.slope),
+        )
     return Pair(
         ops.where(condition, first.re, second.re), ops.where(condition, first.im, second.im)
     )

@@ -1,6 +1,6 @@
 """PyTorch backend (CPU, CUDA and other devices): differentiable, compilable, exportable.
 
-The kernel is the one NumPy runs. Derivatives of any order come from autograd through its
+The kernel is the one NumPy runs. First derivatives come by theorem (`backends.slopes`), further ones
 series, which is exact near poles too, because every term there is. A lattice of numbers is
 prepared on the host, once; a lattice of tensors on the device (`backends.torch_lattice`).
 Nothing waits for the device, and nothing branches on data.
@@ -8,35 +8,34 @@ Nothing waits for the device, and nothing branches on data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from backends import algebra, kernel, torch_modular
-from backends.constants import (
-    DOUBLE,
-    SINGLE,
-    Precision,
-    SeriesConstants,
-    SplitComplex,
-    SplitReal,
-    g2_in_units,
-    map_reals,
-    prepare_numbers,
-)
+from backends import algebra, torch_modular
+from backends.constants import Precision, SeriesConstants, g2_in_units, prepare_numbers
 from backends.pair import Pair
-from backends.torch_lattice import prepare_tensors, reduce_basis
-from backends.torch_ops import PRECISIONS, TorchOps, as_complex, as_pair, wider, without_autocast
+from backends.torch_operators import (
+    evaluate_on_parts,
+    plain_values,
+    plain_values_on_numbers,
+    table_of_numbers,
+)
+from backends.torch_ops import (
+    PRECISIONS,
+    TorchOps,
+    as_complex,
+    as_pair,
+    as_parts,
+    as_points,
+    wider,
+    without_autocast,
+)
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants
-
-KernelFunction = Callable[[TorchOps, Pair, SeriesConstants, Precision], Any]
-
 
 class TorchBackend(AbstractBackend[Tensor]):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
@@ -63,20 +62,20 @@ class TorchBackend(AbstractBackend[Tensor]):
         self._compile = compile
 
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
-        wp, wp_prime = self._evaluate(kernel.wp_and_prime, z, lattice)
+        wp, wp_prime = self._evaluate("wp_and_prime", z, lattice)
         return wp, wp_prime
 
     def zeta(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate(kernel.zeta, z, lattice)[0]
+        return self._evaluate("zeta", z, lattice)[0]
 
     def sigma(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate(kernel.sigma, z, lattice)[0]
+        return self._evaluate("sigma", z, lattice)[0]
 
     def inverse_wp(self, w: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate(algebra.inverse_wp, w, lattice)[0]
+        return self._evaluate("inverse_wp", w, lattice)[0]
 
     def green(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate(kernel.green, z, lattice)[0]
+        return self._evaluate("green", z, lattice)[0].real
 
     def invariants(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
         check_lattice(lattice)
@@ -136,57 +135,47 @@ class TorchBackend(AbstractBackend[Tensor]):
         p, dp = (as_complex(value) for value in sums)
         return p, dp
 
-    def _evaluate(self, function: KernelFunction, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
+    def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
+        """The complex rows of a function of `backends.torch_operators`."""
         check_lattice(lattice)
-        x = as_pair(z)
-        with without_autocast(x.re.device):
-            if self._compile and (not lattice.holds_tensors or _is_single(lattice)):
-                parts = _evaluate_compiled(function, x, lattice)
-            elif lattice.holds_tensors:
-                parts = _evaluate_on_tensors(function, x, lattice, self._compile)
+        points = as_points(z)
+        with without_autocast(points.device):
+            if lattice.holds_tensors:
+                omega = as_parts(lattice, points.dtype, points.device)
+                values = self._on_tensors(function, points, omega)
             else:
-                parts = _evaluate_on_numbers(function, x, lattice)
-            return tuple(as_complex(p) if isinstance(p, Pair) else p for p in parts)
+                values = self._on_numbers(function, points, lattice)
+            return torch.view_as_complex(values.contiguous()).unbind()
+
+    def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
+        if torch.compiler.is_compiling() or _needs_plain_torch():
+            # In a graph the constants are numbers, and a compiler fuses what is done with them.
+            constants = _constants(lattice, PRECISIONS[points.dtype])
+            return plain_values_on_numbers(points, constants, function)
+        variables = int(points.requires_grad and torch.is_grad_enabled())
+        table = table_of_numbers(lattice, points.dtype, points.device)
+        how = (function, "z", variables, self._compile)
+        values: Tensor = torch.ops.wefpe.evaluate(points, None, table, *how)[0]
+        return values
+
+    def _on_tensors(self, function: str, points: Tensor, omega: Tensor) -> Tensor:
+        if _needs_plain_torch():
+            return plain_values(points, omega, None, function, "z")
+        return evaluate_on_parts(points, omega, function, "z", self._compile)
 
 
-def _evaluate_on_numbers(function: KernelFunction, x: Pair, lattice: Lattice) -> tuple[Any, ...]:
-    """Without compilation, on a lattice of numbers: its constants are Python numbers."""
-    precision = PRECISIONS[x.re.dtype]
-    constants = _constants(lattice, precision)
-    return _as_tuple(function(TorchOps(x.re.dtype), x, constants, precision))
+def _needs_plain_torch() -> bool:
+    """Whether torch differentiates in a way that an operator of ours has no formula for.
 
-
-def _evaluate_on_tensors(
-    function: KernelFunction, x: Pair, lattice: Lattice, compiled: bool
-) -> tuple[Any, ...]:
-    """On a lattice of tensors: its constants are made in the graph of the values.
-
-    Compiled, this serves batches of lattices, whose constants broadcast against the points.
+    These are forward mode and the derivatives of torch.func; its vmap alone is none of them.
     """
-    run = _compiled(_on_tensors, function) if compiled else _on_tensors
-    omega1, omega3 = _half_periods(lattice, x)
-    return run(function, x.re, x.im, omega1.re, omega1.im, omega3.re, omega3.im)
-
-
-def _evaluate_compiled(function: KernelFunction, x: Pair, lattice: Lattice) -> tuple[Any, ...]:
-    """Compiled, on one lattice: its constants enter as one tensor, a table.
-
-    The preparation of a lattice is not compiled with the rest: it is done once for all points,
-    and its derivative in the same graph took many minutes to compile.
-    """
-    if lattice.holds_tensors:
-        table = _table_of_tensors(lattice, x)
-    else:
-        table = _table_of_numbers(lattice, x.re.dtype, x.re.device)
-    # One dimension and one stride: one compilation serves every shape. (A single element with
-    # the stride of a complex number counts as contiguous; a copy does not have that stride.)
-    flat = (part.reshape(-1).clone(memory_format=torch.contiguous_format) for part in (x.re, x.im))
-    parts = _compiled(_on_table, function)(function, *flat, table)
-    return tuple(map_reals(part, lambda t: t.reshape(x.re.shape)) for part in parts)
-
-
-def _as_tuple(values: Any) -> tuple[Any, ...]:
-    return values if isinstance(values, tuple) else (values,)
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    if torch.compiler.is_compiling():  # a tracer cannot follow the rest
+        return torch._C._are_functorch_transforms_active()
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    vmap = torch._C._functorch.TransformType.Vmap
+    return any(transform.key() != vmap for transform in transforms)
 
 
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
@@ -221,83 +210,6 @@ def _host_tensors(values: tuple[complex, ...]) -> Any:
 # the whole compiler with this module; the compile tests fail if torch renames the mark.
 _constants._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _known_values._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _on_tensors(function: KernelFunction, x: Tensor, y: Tensor, *half_periods: Tensor) -> Any:
-    omega1, omega3 = Pair(*half_periods[:2]), Pair(*half_periods[2:])
-    constants = _prepared(omega1, omega3, x.dtype)
-    return _as_tuple(function(TorchOps(x.dtype), Pair(x, y), constants, PRECISIONS[x.dtype]))
-
-
-def _prepared(omega1: Pair, omega3: Pair, dtype: torch.dtype) -> SeriesConstants:
-    ops, precision = TorchOps(dtype), PRECISIONS[dtype]
-    return prepare_tensors(ops, reduce_basis(ops, omega1, omega3, precision), precision)
-
-
-def _on_table(function: KernelFunction, x: Tensor, y: Tensor, table: Tensor) -> Any:
-    precision = PRECISIONS[x.dtype]
-    values = iter(table.unbind())
-    constants = map_reals(_TEMPLATES[precision.name], lambda _: next(values))
-    return _as_tuple(function(TorchOps(x.dtype), Pair(x, y), constants, precision))
-
-
-# Any lattice shows how the numbers of a table are laid out.
-_TEMPLATES = {
-    precision.name: prepare_numbers(Lattice(1.0, 1.0j), precision) for precision in (SINGLE, DOUBLE)
-}
-
-
-@lru_cache(maxsize=512)
-def _table_of_numbers(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The constants of a lattice of numbers as one tensor, copied to the device once."""
-    numbers: list[float] = []
-    map_reals(prepare_numbers(lattice, PRECISIONS[dtype]), numbers.append)
-    # The table outlives the call; one made in inference mode could never serve a training step.
-    with torch.inference_mode(False):
-        return torch.tensor(numbers, dtype=dtype, device=device)
-
-
-def _is_single(lattice: Lattice) -> bool:
-    """Whether a lattice of tensors is one lattice, not a batch of them."""
-    return all(getattr(omega, "ndim", 0) == 0 for omega in (lattice.omega1, lattice.omega3))
-
-
-def _table_of_tensors(lattice: Lattice, like: Pair) -> Tensor:
-    """The constants of a lattice of tensors as one tensor, which carries their derivatives."""
-    constants = _prepared(*_half_periods(lattice, like), like.re.dtype)
-    values: list[Tensor] = []
-    map_reals(_in_layout_of_numbers(constants, PRECISIONS[like.re.dtype]), values.append)
-    return torch.stack(values)
-
-
-def _in_layout_of_numbers(constants: Any, precision: Precision) -> Any:
-    """Constants of tensors, padded by zeros to as many pieces as constants of numbers have."""
-    if isinstance(constants, SplitReal):
-        missing = precision.low_count - len(constants.low)
-        return constants._replace(low=constants.low + (constants.lowest,) * missing)
-    if isinstance(constants, (SplitComplex, SeriesConstants)):
-        return type(constants)(*(_in_layout_of_numbers(item, precision) for item in constants))
-    return constants
-
-
-_COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
-    # One fused loop: intermediate results stay in registers instead of passing through memory.
-    "max_fusion_size": 1024,
-    # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
-    "cpp.enable_floating_point_contract_flag": "fast",
-}
-
-
-@cache
-def _compiled(run: Callable[..., Any], function: KernelFunction) -> Callable[..., Any]:
-    """`run`, compiled separately for each kernel function."""
-
-    def specialised(function: KernelFunction, *tensors: Tensor) -> Any:
-        return run(function, *tensors)
-
-    # A code object of its own: torch counts (and limits) recompilations by code object.
-    specialised.__code__ = specialised.__code__.replace(co_name=function.__name__)
-    return torch.compile(specialised, fullgraph=True, dynamic=True, options=_COMPILER_OPTIONS)
 
 
 def _half_periods(lattice: Lattice, like: Pair) -> tuple[Pair, Pair]:

@@ -11,11 +11,11 @@ from torch import Tensor
 from backends.argument import two_sum
 from backends.constants import Precision
 from backends.pair import Pair, pair_sqrt, select
-from backends.torch_lattice import (
+from backends.preparation import (
     ReducedBasis,
     halves,
     pi_over_first_period,
-    prepare_tensors,
+    series_of_basis,
     product_and_error,
     reduce_basis,
     reduction_matrix,
@@ -90,7 +90,7 @@ def _root_at(found: Roots, i: Tensor, j: Tensor) -> Tensor:
 def quasi_periods(lattice: Lattice) -> tuple[Tensor, Tensor]:
     """zeta at omega1 and omega3 of the basis given."""
     reduced = _reduced(lattice)
-    constants = prepare_tensors(*reduced)
+    constants = series_of_basis(*reduced)
     eta1, eta3 = constants.eta1.high, constants.eta3.high
     (p, q), (r, s) = reduced.basis.matrix
     return as_complex(eta1.scale(s) - eta3.scale(q)), as_complex(eta3.scale(p) - eta1.scale(r))
@@ -136,10 +136,10 @@ def _has_zero_discriminant(ops: TorchOps, g2: Pair, g3: Pair, precision: Precisi
     In working precision alone the two agree for every tall lattice as well.
     """
     g2, g3 = (Pair(ops.constant(g.re), ops.constant(g.im)) for g in (g2, g3))
-    square2, rest2 = _exact_product(g2, g2, precision)
-    square3, rest3 = _exact_product(g3, g3, precision)
-    cube, cube_rest = _exact_product(square2, g2, precision)
-    other, other_rest = _exact_product(square3, Pair(27.0, 0.0), precision)
+    square2, rest2 = _exact_product(ops, g2, g2, precision)
+    square3, rest3 = _exact_product(ops, g3, g3, precision)
+    cube, cube_rest = _exact_product(ops, square2, g2, precision)
+    other, other_rest = _exact_product(ops, square3, Pair(27.0, 0.0), precision)
     difference = (cube - other) + (cube_rest - other_rest) + (rest2 * g2 - 27.0 * rest3)
     size = torch.hypot(cube.re, cube.im) + torch.hypot(other.re, other.im)
     unit = precision.eps**2
@@ -147,13 +147,13 @@ def _has_zero_discriminant(ops: TorchOps, g2: Pair, g3: Pair, precision: Precisi
     return (torch.hypot(difference.re, difference.im) < 64.0 * unit * size) & is_representable
 
 
-def _exact_product(x: Pair, y: Pair, precision: Precision) -> tuple[Pair, Pair]:
+def _exact_product(ops: TorchOps, x: Pair, y: Pair, precision: Precision) -> tuple[Pair, Pair]:
     """x*y rounded, and its rounding error."""
 
     def component(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any]:
         """a*b + c*d."""
         (first, error1), (second, error2) = (
-            product_and_error(halves(p, precision), halves(q, precision))
+            product_and_error(halves(ops, p, precision), halves(ops, q, precision))
             for p, q in ((a, b), (c, d))
         )
         total, error = two_sum(first, second)

@@ -14,6 +14,7 @@ from torch import Tensor
 from backends.constants import DOUBLE, SINGLE
 from backends.pair import Pair
 from wefpe_core.errors import InputError, InputTypeError
+from wefpe_core.lattice import Lattice
 
 _REAL_DTYPES = {
     torch.complex128: torch.float64,
@@ -75,6 +76,12 @@ class TorchOps:
 
     def power_of_two(self, x: Tensor) -> Tensor:
         return 0.5 * x / torch.frexp(x)[0]
+
+    def leading_bits(self, x: Tensor, bits: int) -> Tensor:
+        # By exponent and rounding, not by Veltkamp's products, which a fused multiply-add spoils.
+        mantissa, exponent = torch.frexp(x)
+        unit = 2.0**bits
+        return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
 
     def constant(self, x: Any) -> Any:
         return x.detach() if isinstance(x, Tensor) else x
@@ -158,9 +165,10 @@ def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pai
     if dtype is not None and isinstance(z, numbers.Complex):
         # Made in the dtype asked for: the device may have no other.
         value = complex(z)
+        # torch.full makes the number on the device; torch.tensor would copy it there and wait.
         return Pair(
-            torch.tensor(value.real, dtype=dtype, device=device),
-            torch.tensor(value.imag, dtype=dtype, device=device),
+            torch.full((), value.real, dtype=dtype, device=device),
+            torch.full((), value.imag, dtype=dtype, device=device),
         )
     tensor = as_tensor(z)
     dtype = real_dtype(tensor.dtype) if dtype is None else dtype
@@ -170,6 +178,30 @@ def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pai
         return Pair(tensor.real.to(dtype).to(device), tensor.imag.to(dtype).to(device))
     real = tensor.to(dtype).to(device)
     return Pair(real, torch.zeros_like(real))
+
+
+def as_points(z: Any) -> Tensor:
+    """Complex numbers as a real tensor (..., 2); dtype and device follow `z`."""
+    tensor = as_tensor(z)
+    return torch.view_as_real(_as_complex_of(tensor, real_dtype(tensor.dtype)))
+
+
+def _as_complex_of(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A complex tensor of the precision of a real dtype, which `view_as_real` accepts."""
+    complex_dtype = torch.complex128 if dtype is torch.float64 else torch.complex64
+    return tensor.to(complex_dtype).resolve_conj().resolve_neg()
+
+
+def as_parts(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The real and imaginary parts of omega1 and omega3 as a real tensor (..., 4)."""
+    omegas = []
+    for omega in (lattice.omega1, lattice.omega3):
+        if isinstance(omega, numbers.Complex):
+            omegas.append(as_complex(as_pair(omega, dtype, device)))
+        else:  # cast before moving: the device may not have the wider dtype
+            omegas.append(_as_complex_of(as_tensor(omega), dtype).to(device))
+    stacked = torch.stack(torch.broadcast_tensors(*omegas), -1)
+    return torch.view_as_real(stacked).flatten(-2)
 
 
 def as_complex(value: Pair) -> Tensor:

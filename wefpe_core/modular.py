@@ -37,10 +37,15 @@ def eisenstein_e2(coefficients: Sequence[Any]) -> Any:
 
     `coefficients` are those of `lambert_coefficients`.
     """
+    return 1 - 24 * sum_from_smallest(coefficients)
+
+
+def sum_from_smallest(terms: Sequence[Any]) -> Any:
+    """The sum of terms that decrease, beginning with the last."""
     total = 0
-    for coefficient in reversed(coefficients):
-        total = coefficient + total
-    return 1 - 24 * total
+    for term in reversed(terms):
+        total = term + total
+    return total
 
 
 def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:

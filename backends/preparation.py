@@ -1,12 +1,13 @@
-"""Lattices of tensors: reduction and constants on the device, differentiable, branch-free."""
+"""The constants of a lattice in working precision: reduction and series, without branches.
+
+This serves lattices of tensors, whose half-periods nobody may look at. It runs on any array type,
+on Python's floats and on symbols.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
 
 from backends.argument import two_sum
 from backends.constants import (
@@ -20,8 +21,7 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.pair import Pair, pair_exp, select
-from backends.torch_ops import TorchOps
+from backends.pair import ArrayOps, Dual, Pair, pair_exp, select, value_of
 from wefpe_core.extended import PI
 
 # A step shrinks the squared length of the shorter vector at least fourfold until the basis is
@@ -39,17 +39,10 @@ class Halves(NamedTuple):
     tail: Any
 
 
-def halves(x: Any, precision: Precision) -> Halves:
+def halves(ops: ArrayOps, x: Any, precision: Precision) -> Halves:
     bits = precision.bits // 2
-    head = leading_bits(x, bits) if isinstance(x, float) else _leading_bits(x, bits)
+    head = leading_bits(x, bits) if type(x) is float else ops.leading_bits(x, bits)
     return Halves(head, x - head)
-
-
-def _leading_bits(x: Tensor, bits: int) -> Tensor:
-    # By exponent and rounding, not by Veltkamp's products, which a fused multiply-add spoils.
-    mantissa, exponent = torch.frexp(x)
-    unit = 2.0**bits
-    return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
 
 
 def product_and_error(x: Halves, y: Halves) -> tuple[Any, Any]:
@@ -68,33 +61,36 @@ class ReducedBasis(NamedTuple):
 
     period1: tuple[SplitReal, SplitReal]
     period3: tuple[SplitReal, SplitReal]
-    matrix: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    matrix: tuple[tuple[Any, Any], tuple[Any, Any]]
 
 
 def reduction_matrix(
-    ops: TorchOps, a: Pair, b: Pair
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    ops: ArrayOps, a: Pair, b: Pair
+) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient."""
     a, b = (Pair(ops.constant(x.re), ops.constant(x.im)) for x in (a, b))
-    one, zero = torch.ones_like(a.re + b.re), torch.zeros_like(a.re + b.re)
+    zero = 0.0 * (a.re + b.re)  # of the shape of both
+    one = zero + 1.0
     first, second = Pair(one, zero), Pair(zero, one)  # coordinates, not complex numbers
     for _ in range(REDUCTION_STEPS):
-        n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
+        n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
         b, second = b - a.scale(n), second - first.scale(n)
         swap = b.squared_modulus() < a.squared_modulus()
         a, b = select(ops, swap, b, a), select(ops, swap, -a, b)
         first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
-    n = torch.round((a.re * b.re + a.im * b.im) / a.squared_modulus())
+    n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
     second = second - first.scale(n)
     # The sign is the one `Lattice.reduced` takes: the first vector points to the right.
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
     first, second = (select(ops, leftward, -x, x) for x in (first, second))
     # Collinear vectors end in 0/0. A 0 in its place keeps NaN out of every derivative.
-    p, q, r, s = (torch.nan_to_num(x, nan=0.0) for x in (first.re, first.im, second.re, second.im))
+    p, q, r, s = (
+        ops.where(x == x, x, 0.0) for x in (first.re, first.im, second.re, second.im)
+    )
     return (p, q), (r, s)
 
 
-def reduce_basis(ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision) -> ReducedBasis:
+def reduce_basis(ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision) -> ReducedBasis:
     """The reduced basis; NaN, with derivative 0, where the half-periods have none."""
     a, b = 2.0 * omega1, 2.0 * omega3
     matrix = reduction_matrix(ops, a, b)
@@ -115,56 +111,77 @@ def reduce_basis(ops: TorchOps, omega1: Pair, omega3: Pair, precision: Precision
 
 
 def _spans_reduced_cell(
-    ops: TorchOps, period1: tuple[SplitReal, SplitReal], period3: tuple[SplitReal, SplitReal]
-) -> Tensor:
+    ops: ArrayOps, period1: tuple[SplitReal, SplitReal], period3: tuple[SplitReal, SplitReal]
+) -> Any:
     """Whether Im tau > 1/2; it is at least 0.86 in a reduced basis.
 
     It is less if the half-periods are collinear or negatively oriented, which nobody has checked,
     or if the lattice is too thin for the steps. Rounding cannot change the answer.
     """
     a, b = (Pair(*(ops.constant(part.high) for part in period)) for period in (period1, period3))
-    length = torch.hypot(a.re, a.im)  # divided by first: the area may underflow
+    length = ops.hypot(a.re, a.im)  # divided by first: the area may underflow
     return (a.re / length) * b.im - (a.im / length) * b.re > 0.5 * length
 
 
 def _combination(
-    ops: TorchOps, p: Tensor, x: Tensor, q: Tensor, y: Tensor, precision: Precision
+    ops: ArrayOps, p: Any, x: Any, q: Any, y: Any, precision: Precision
 ) -> SplitReal:
     """p*x + q*y for integers p, q, in two parts of working precision."""
     (first, error1), (second, error2) = (
-        product_and_error(halves(k, precision), halves(ops.constant(w), precision))
+        product_and_error(halves(ops, k, precision), halves(ops, ops.constant(w), precision))
         for k, w in ((p, x), (q, y))
     )
     total, error = two_sum(first, second)
     high, low = two_sum(total, error + (error1 + error2))
-    split = split_tensor(ops, high, low, precision)
+    split = split_number(ops, high, low, precision)
     return split._replace(high=ops.with_derivative_of(high, lambda: p * x + q * y))
 
 
-def split_tensor(ops: TorchOps, high: Tensor, low: Tensor, precision: Precision) -> SplitReal:
+def split_number(ops: ArrayOps, high: Any, low: Any, precision: Precision) -> SplitReal:
     """The sum of two tensors, split into the parts of a format."""
     parts, rest = [], ops.constant(high)
     for _ in range(precision.part_count):
-        parts.append(_leading_bits(rest, precision.part_bits))
+        parts.append(ops.leading_bits(rest, precision.part_bits))
         rest = rest - parts[-1]
-    return SplitReal(high, parts=tuple(parts), low=(low,), lowest=torch.zeros_like(low))
+    return SplitReal(high, parts=tuple(parts), low=(low,), lowest=0.0 * low)
 
 
-def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> SeriesConstants:
-    """The kernel's constants for a lattice of tensors."""
+class PreparedLattice(NamedTuple):
+    """The constants of the kernel, and the way from the reduced basis back to the one given."""
+
+    constants: SeriesConstants
+    matrix: tuple[tuple[Any, Any], tuple[Any, Any]]  # as in `ReducedBasis`
+
+
+def prepare(
+    ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision, with_slopes: bool = False
+) -> PreparedLattice:
+    """What the kernel needs of a lattice.
+
+    With slopes, the constants that depend on the nome are dual: they carry their derivative in tau.
+    """
+    basis = reduce_basis(ops, omega1, omega3, precision)
+    return PreparedLattice(series_of_basis(ops, basis, precision, with_slopes), basis.matrix)
+
+
+def series_of_basis(
+    ops: ArrayOps, basis: ReducedBasis, precision: Precision, with_slopes: bool = False
+) -> SeriesConstants:
+    """The kernel's constants for a reduced basis."""
     a = Pair(*(part.high for part in basis.period1))
     b = Pair(*(part.high for part in basis.period3))
     pi_over_period = pi_over_first_period(ops, basis, precision)
     tau, nome = tau_and_nome(ops, basis, precision)
     unit = unit_of(ops, pi_over_period)
     in_units = pi_over_period.scale(1.0 / unit)
-    values = series_constants(pi_over_period, in_units, tau, nome, math.pi, precision)
+    given = Dual(nome, math.pi * nome.times_i()) if with_slopes else nome
+    values = series_constants(pi_over_period, in_units, tau, given, math.pi, precision)
     area = a.re * b.im - a.im * b.re
-    zeros = torch.zeros_like(area)
-    eta1 = values.pop("eta1")
+    zeros = 0.0 * area
+    eta1 = value_of(values.pop("eta1"))
     etas = (eta1, (eta1 * b - Pair(0.0, math.pi)) / a)
     eta1, eta3 = (
-        SplitComplex(*(split_tensor(ops, x, zeros, precision) for x in (eta.re, eta.im)))
+        SplitComplex(*(split_number(ops, x, zeros, precision) for x in (eta.re, eta.im)))
         for eta in etas
     )
     return SeriesConstants(
@@ -178,18 +195,28 @@ def prepare_tensors(ops: TorchOps, basis: ReducedBasis, precision: Precision) ->
         column=Pair(b.im / area, -b.re / area),
         eta1=eta1,
         eta3=eta3,
-        log_period_over_pi=torch.log(torch.hypot(a.re, a.im) / math.pi),
+        log_period_over_pi=ops.log(ops.hypot(a.re, a.im) / math.pi),
         pi_im_tau=math.pi * tau.im,
         **values,
     )
 
 
-def unit_of(ops: TorchOps, pi_over_period: Pair) -> Tensor:
+def in_layout_of_numbers(constants: Any, precision: Precision) -> Any:
+    """Constants in working precision, padded to as many pieces as those of numbers have."""
+    if isinstance(constants, SplitReal):
+        missing = precision.low_count - len(constants.low)
+        return constants._replace(low=constants.low + (constants.lowest,) * missing)
+    if isinstance(constants, (SplitComplex, SeriesConstants)):
+        return type(constants)(*(in_layout_of_numbers(item, precision) for item in constants))
+    return constants
+
+
+def unit_of(ops: ArrayOps, pi_over_period: Pair) -> Any:
     """The power of two that `SeriesConstants.unit` describes."""
-    return ops.power_of_two(ops.constant(torch.hypot(pi_over_period.re, pi_over_period.im)))
+    return ops.power_of_two(ops.constant(ops.hypot(pi_over_period.re, pi_over_period.im)))
 
 
-def pi_over_first_period(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> Pair:
+def pi_over_first_period(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> Pair:
     """pi/a, corrected: its rounding error would reach every value."""
     pi = _PI[precision.name]
     quotient = Pair(pi.high, 0.0) / Pair(*(part.high for part in basis.period1))
@@ -197,7 +224,7 @@ def pi_over_first_period(ops: TorchOps, basis: ReducedBasis, precision: Precisio
     return quotient + _quotient_error(ops, quotient, (pi, zero), basis.period1, precision)
 
 
-def tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
+def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
     """tau = b/a and the nome exp(i pi tau).
 
     The exponential magnifies rounding errors of its argument, so those of the quotient and of
@@ -209,9 +236,9 @@ def tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tu
     nome = pair_exp(ops, math.pi * tau.times_i())
     pi = _PI[precision.name]
 
-    def product_error(x: Tensor, x_error: Tensor) -> Tensor:
+    def product_error(x: Any, x_error: Any) -> Any:
         """pi times the exact value, minus what math.pi * x was rounded to."""
-        product, rounding = product_and_error(halves(x, precision), halves(pi.high, precision))
+        product, rounding = product_and_error(halves(ops, x, precision), halves(ops, pi.high, precision))
         return (product - math.pi * x) + rounding + x * sum(pi.low) + pi.high * x_error
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
@@ -220,7 +247,7 @@ def tau_and_nome(ops: TorchOps, basis: ReducedBasis, precision: Precision) -> tu
 
 
 def _quotient_error(
-    ops: TorchOps,
+    ops: ArrayOps,
     quotient: Pair,
     numerator: tuple[SplitReal, SplitReal],
     denominator: tuple[SplitReal, SplitReal],
@@ -234,7 +261,7 @@ def _quotient_error(
     def remainder(n: SplitReal, first: Any, second: Any, sign: float) -> Any:
         """n - first + sign*second, where first and second are products of two numbers."""
         (p1, e1), (p2, e2) = (
-            product_and_error(halves(q, precision), halves(w.high, precision))
+            product_and_error(halves(ops, q, precision), halves(ops, w.high, precision))
             for q, w in (first, second)
         )
         total, error = two_sum(n.high, -p1)
