@@ -69,6 +69,10 @@ class NumpyOps:
     def power_of_two(self, x: Any) -> Any:
         return 0.5 * x / np.frexp(x)[0]
 
+    def leading_bits(self, x: Any, bits: int) -> Any:
+        mantissa, exponent = np.frexp(x)
+        return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+
     def constant(self, x: Any) -> Any:
         return x
 

@@ -36,6 +36,9 @@ class ArrayOps(Protocol):
     def power_of_two(self, x: Any) -> Any:
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
+    def leading_bits(self, x: Any, bits: int) -> Any:
+        """`x` rounded to that many bits, halves to even; a constant."""
+
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:
         """The value of `x`, without its derivatives."""

@@ -41,15 +41,8 @@ class Halves(NamedTuple):
 
 def halves(x: Any, precision: Precision) -> Halves:
     bits = precision.bits // 2
-    head = leading_bits(x, bits) if isinstance(x, float) else _leading_bits(x, bits)
+    head = leading_bits(x, bits) if isinstance(x, float) else TorchOps.leading_bits(x, bits)
     return Halves(head, x - head)
-
-
-def _leading_bits(x: Tensor, bits: int) -> Tensor:
-    # By exponent and rounding, not by Veltkamp's products, which a fused multiply-add spoils.
-    mantissa, exponent = torch.frexp(x)
-    unit = 2.0**bits
-    return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
 
 
 def product_and_error(x: Halves, y: Halves) -> tuple[Any, Any]:
@@ -145,7 +138,7 @@ def split_tensor(ops: TorchOps, high: Tensor, low: Tensor, precision: Precision)
     """The sum of two tensors, split into the parts of a format."""
     parts, rest = [], ops.constant(high)
     for _ in range(precision.part_count):
-        parts.append(_leading_bits(rest, precision.part_bits))
+        parts.append(ops.leading_bits(rest, precision.part_bits))
         rest = rest - parts[-1]
     return SplitReal(high, parts=tuple(parts), low=(low,), lowest=torch.zeros_like(low))
 

@@ -76,6 +76,13 @@ class TorchOps:
     def power_of_two(self, x: Tensor) -> Tensor:
         return 0.5 * x / torch.frexp(x)[0]
 
+    @staticmethod
+    def leading_bits(x: Tensor, bits: int) -> Tensor:
+        # By exponent and rounding, not by Veltkamp's products, which a fused multiply-add spoils.
+        mantissa, exponent = torch.frexp(x)
+        unit = 2.0**bits
+        return torch.ldexp(torch.round(mantissa * unit) / unit, exponent)
+
     def constant(self, x: Any) -> Any:
         return x.detach() if isinstance(x, Tensor) else x
 
