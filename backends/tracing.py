@@ -338,9 +338,10 @@ KernelFunction = Callable[[SymbolicOps, Pair, SeriesConstants, Precision], Any]
 
 
 def trace_kernel(function: KernelFunction, precision: Precision, zeros: str = "") -> Program:
-    """The program of a kernel function with the inputs x, y and a table of constants t0, t1, ...
+    """The program of a kernel function: its inputs are x, y and constants t0, t1, ... of a table.
 
-    The table holds the real numbers of `SeriesConstants` in the order of `map_reals`. `zeros`,
+    The table holds the real numbers of `SeriesConstants` in the order of `map_reals`; the numbers
+    that the function does not use are no inputs. `zeros`,
     from `zeros_of`, says which constants of a lattice are 0, so that the program treats them as
     the kernel does, which leaves products with them out.
     """
@@ -355,7 +356,9 @@ def trace_kernel(function: KernelFunction, precision: Precision, zeros: str = ""
         filled = map_reals(template, lambda _: next(constants))
         return function(ops, Pair(x, y), filled, precision)
 
-    return trace(run, ("x", "y", *names))
+    program = trace(run, ("x", "y", *names))
+    used = set(program.used_inputs)
+    return program._replace(inputs=("x", "y", *(name for name in names if name in used)))
 
 
 def template_of(precision: Precision) -> SeriesConstants:
