@@ -296,9 +296,11 @@ def rounding(precision: Precision) -> Callable[[Any], float]:
 
 
 def leading_bits(number: float, bits: int) -> float:
-    """`number`, rounded to that many bits."""
+    """`number`, rounded to that many bits, halves to even; infinities and NaN stay as they are."""
     mantissa, exponent = math.frexp(number)
-    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+    # Adding 1.5 * 2**52 rounds a number below 2**51 to an integer.
+    rounded = (math.ldexp(mantissa, bits) + 6755399441055744.0) - 6755399441055744.0
+    return math.copysign(math.ldexp(rounded, exponent - bits), number)
 
 
 def split_decimal(value: Decimal, precision: Precision) -> SplitReal:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends import algebra, kernel
+from backends import algebra, kernel, numpy_scalar
 from backends.constants import (
     DOUBLE,
     SINGLE,
@@ -17,7 +17,7 @@ from backends.constants import (
     g2_in_units,
     prepare_numbers,
 )
-from backends.pair import Pair
+from backends.pair import ArrayOps, Pair
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputTypeError
 from wefpe_core.extended import ExtendedComplex
@@ -35,7 +35,18 @@ _COMPLEX = {"float32": np.complex64, "float64": np.complex128}
 # A NumPy scalar, the value of a scalar, counts as an array: it has the same methods.
 Array = npt.NDArray[Any]
 
-KernelFunction = Callable[["NumpyOps", Pair, SeriesConstants, Precision], Any]
+KernelFunction = Callable[[Any, Pair, SeriesConstants, Precision], Any]
+
+# Numbers whose parts are double precision floats already.
+_PLAIN_NUMBERS = frozenset({complex, float, np.complex128, np.float64})
+
+
+def wp(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    return kernel.wp_and_prime(ops, z, c, precision)[0]
+
+
+def wp_prime(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    return kernel.wp_and_prime(ops, z, c, precision)[1]
 
 
 class NumpyOps:
@@ -71,8 +82,7 @@ class NumpyOps:
 
     def leading_bits(self, x: Any, bits: int) -> Any:
         mantissa, exponent = np.frexp(x)
-        unit = 2.0**bits
-        return np.ldexp(np.rint(mantissa * unit) / unit, exponent)
+        return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
 
     def constant(self, x: Any) -> Any:
         return x
@@ -106,9 +116,15 @@ class NumpyBackend(AbstractBackend[Array]):
 
     name = "numpy"
 
+    def wp(self, z: Any, lattice: Lattice) -> Array:
+        return _evaluate(wp, z, lattice)[0]
+
+    def wp_prime(self, z: Any, lattice: Lattice) -> Array:
+        return _evaluate(wp_prime, z, lattice)[0]
+
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
-        wp, wp_prime = _evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
-        return wp, wp_prime
+        p, dp = _evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
+        return p, dp
 
     def zeta(self, z: Any, lattice: Lattice) -> Array:
         return _evaluate(kernel.zeta, z, lattice)[0]
@@ -148,8 +164,8 @@ class NumpyBackend(AbstractBackend[Array]):
 
         # One row of the lattice is held at a time, for every point of the block.
         block = max(1, BLOCK // (2 * m_max + 1))
-        wp, wp_prime = _evaluate(rows, z, lattice, outputs=2, block=block)
-        return wp, wp_prime
+        p, dp = _evaluate_blocks(rows, _as_array(z), lattice, outputs=2, block=block)
+        return p, dp
 
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Array, Array]:
         check_lattice(lattice)
@@ -221,16 +237,37 @@ def _joined(value: Pair, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _evaluate(
+    function: KernelFunction, z: Any, lattice: Lattice, outputs: int = 1, real: bool = False
+) -> Sequence[Any]:
+    """The values of a kernel function at `z`: one array, or NumPy scalar, per output."""
+    check_lattice(lattice)
+    if type(z) in _PLAIN_NUMBERS:
+        values = numpy_scalar.values_at((complex(z),), function, lattice)
+        if values is not None:
+            (parts,) = values
+            if real:
+                return [np.float64(part) for part in parts]
+            return [np.complex128(complex(*parts[k : k + 2])) for k in range(0, 2 * outputs, 2)]
+    array = _as_array(z)
+    if 0 < array.size <= numpy_scalar.FEW and _working_dtype(array).char in "dD":
+        numbers = array.astype(_working_dtype(array), copy=False).ravel().tolist()
+        values = numpy_scalar.values_at(numbers, function, lattice)
+        if values is not None:
+            table = np.array(values).reshape(*array.shape, -1)
+            table = table if real else table.view(np.complex128)
+            return [table[..., k].copy()[()] for k in range(outputs)]
+    return _evaluate_blocks(function, array, lattice, outputs, real)
+
+
+def _evaluate_blocks(
     function: KernelFunction,
-    z: Any,
+    array: npt.NDArray[Any],
     lattice: Lattice,
     outputs: int = 1,
     real: bool = False,
     block: int = BLOCK,
 ) -> Sequence[Any]:
-    """Run a kernel function over `z` block by block; one array per output."""
-    check_lattice(lattice)
-    array = _as_array(z)
+    """Run a kernel function over an array block by block; one array per output."""
     working = _working_dtype(array)
     dtype = working.type(0).real.dtype
     precision = _PRECISIONS[dtype.name]

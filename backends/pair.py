@@ -37,7 +37,7 @@ class ArrayOps(Protocol):
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
     def leading_bits(self, x: Any, bits: int) -> Any:
-        """`x`, rounded to that many bits."""
+        """`x` rounded to that many bits, halves to even; a constant."""
 
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:

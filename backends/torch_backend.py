@@ -1,8 +1,8 @@
 """PyTorch backend (CPU, CUDA and other devices): differentiable, compilable, exportable.
 
-The kernel is the one NumPy runs. First derivatives come by theorem (`backends.slopes`), further ones
-series, which is exact near poles too, because every term there is. A lattice of numbers is
-prepared on the host, once; a lattice of tensors on the device (`backends.torch_lattice`).
+The kernel is the one NumPy runs, and on a CPU NumPy runs it. First derivatives come by theorem
+(`backends.slopes`), further ones from autograd through the series. A lattice of numbers is
+prepared on the host, once; a lattice of tensors on its device (`backends.preparation`).
 Nothing waits for the device, and nothing branches on data.
 """
 

@@ -36,9 +36,10 @@ class Lattice:
     (1.8540746773013719+0j)
     """
 
-    __slots__ = ("_exact", "_omega1", "_omega3")
+    __slots__ = ("_exact", "_hash", "_omega1", "_omega3")
 
     _exact: tuple[GaussianRational, GaussianRational] | None
+    _hash: int  # set at its first use: the hash of fractions takes longer than evaluating wp
     _omega1: Any
     _omega3: Any
 
@@ -211,7 +212,12 @@ class Lattice:
         return self._exact == other._exact
 
     def __hash__(self) -> int:
-        return object.__hash__(self) if self._exact is None else hash(self._exact)
+        try:
+            return self._hash
+        except AttributeError:
+            value = object.__hash__(self) if self._exact is None else hash(self._exact)
+            object.__setattr__(self, "_hash", value)
+            return value
 
     def __repr__(self) -> str:
         shown = f"Lattice(omega1={self._omega1!r}, omega3={self._omega3!r})"

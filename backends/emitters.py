@@ -1,0 +1,341 @@
+"""A traced `Program` as source code: Python, numba or Triton.
+
+Each target is a table of what its operators look like. The three differ in one more respect.
+Python puts an expression that is used once where it is used, which saves a local variable and
+leaves the branches of a choice that are not taken. Compilers get one short statement after the
+other, and constants that have the type of the program: a literal of double precision would make
+the whole of a float32 program double.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+from backends.constants import leading_bits
+from backends.tracing import Operand, Program
+from wefpe_core.errors import InputError
+
+_ARITHMETIC = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+}
+
+# Adding and subtracting 1.5 * 2**52 rounds to an integer, halves to even, below 2**51 in modulus.
+_RINT = "copysign(({0} + 6755399441055744.0) - 6755399441055744.0, {0})"
+# NumPy's functions return its own scalars, whose arithmetic is slow: hence float.
+_PYTHON = {
+    **_ARITHMETIC,
+    "and": "{0} and {1}",
+    "or": "{0} or {1}",
+    "not": "not {0}",
+    "where": "{1} if {0} else {2}",
+    "isfinite": "-inf < {0} < inf",
+    "isinf": "{0} == inf or {0} == -inf",
+    "sign_of": "copysign(1.0, {0})",
+    "rint": f"{_RINT} if -1e15 < {{0}} < 1e15 else {{0}}",
+    "power_of_two": "0.5 * {0} / frexp({0})[0]",
+    "leading_bits": "leading_bits({0}, {1:.0f})",
+    "sqrt": "sqrt({0})",
+    "hypot": "float(hypot({0}, {1}))",
+    **{name: f"float({name}({{0}}))" for name in ("exp", "expm1", "sin", "cos", "log")},
+}
+
+# The elementary functions that an array library may bring its own versions of.
+ELEMENTARY = ("exp", "expm1", "sin", "cos", "log", "hypot")
+
+# Brackets that may enclose one another; Python's parser takes 200.
+_DEEPEST = 40
+
+
+def python_source(program: Program, name: str) -> str:
+    """A function of as many floats as the program has inputs, which returns a tuple of floats.
+
+    It finds the functions it calls in its globals, as `python_function` fills them. Unlike
+    arrays, Python raises errors: ZeroDivisionError for x/0, OverflowError and ValueError from
+    functions outside their domain.
+    """
+    uses = Counter(
+        operand
+        for _, _, arguments in program.statements
+        for operand in arguments
+        if isinstance(operand, str)
+    )
+    uses.update(operand for operand in program.outputs if isinstance(operand, str))
+    repeated = {  # arguments that the text of an operator names more than once
+        arguments[index]
+        for _, operator, arguments in program.statements
+        for index in range(len(arguments))
+        if _PYTHON[operator].count(f"{{{index}}}") > 1
+    }
+    lines = [f"def {name}({', '.join(program.inputs)}):"]
+    inlined: dict[str, tuple[str, int]] = {}
+
+    def text(operand: Operand) -> Any:
+        if isinstance(operand, str):
+            return inlined[operand][0] if operand in inlined else operand
+        return f"({operand!r})" if math.copysign(1.0, operand) < 0 else repr(operand)
+
+    for target, operator, arguments in program.statements:
+        depth = 1 + max(inlined[x][1] if x in inlined else 0 for x in arguments)
+        if operator == "leading_bits":
+            expression = _PYTHON[operator].format(text(arguments[0]), arguments[1])
+        else:
+            expression = _PYTHON[operator].format(*map(text, arguments))
+        if uses[target] == 1 and target not in repeated and depth < _DEEPEST:
+            inlined[target] = f"({expression})", depth
+        else:
+            lines.append(f"    {target} = {expression}")
+    lines.append(f"    return ({''.join(f'{text(output)}, ' for output in program.outputs)})")
+    return "\n".join(lines) + "\n"
+
+
+def python_function(
+    program: Program, name: str, elementary: Mapping[str, Callable[..., Any]] | None = None
+) -> FunctionType:
+    """The function of `python_source`; `elementary` replaces functions of the module math."""
+    namespace: dict[str, Any] = {
+        **{key: getattr(math, key) for key in (*ELEMENTARY, "sqrt", "copysign", "frexp")},
+        "inf": math.inf,
+        "nan": math.nan,
+        "leading_bits": leading_bits,
+        **(elementary or {}),
+    }
+    exec(compile(python_source(program, name), f"<program {name}>", "exec"), namespace)
+    function: FunctionType = namespace[name]
+    return function
+
+
+_NUMBA = {
+    **_ARITHMETIC,
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "not": "not {0}",
+    "where": "{1} if {0} else {2}",
+    "isfinite": "math.isfinite({0})",
+    "isinf": "math.isinf({0})",
+    "sign_of": "math.copysign(one, {0})",
+    "rint": "np.rint({0})",
+    "power_of_two": "half * {0} / math.frexp({0})[0]",
+    **{name: f"math.{name}({{0}})" for name in ("exp", "expm1", "sin", "cos", "log", "sqrt")},
+    "hypot": "math.hypot({0}, {1})",
+}
+
+
+def numba_source(program: Program, name: str, dtype: str) -> str:
+    """A function ``name(x, y, table)`` for numba; its globals are math and NumPy as np.
+
+    The inputs after x and y are t0, t1, ... and are read from the table. `dtype` is float64 or
+    float32, the type of every number in it.
+    """
+    constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
+    constants.define("one", 1.0)
+    constants.define("half", 0.5)
+    body = _statements(program, _NUMBA, constants.name)
+    outputs = "".join(f"{constants.name(output)}, " for output in program.outputs)
+    table = [f"{t} = table[{t[1:]}]" for t in program.used_inputs if t not in ("x", "y")]
+    lines = [f"def {name}(x, y, table):"]
+    lines += [f"    {line}" for line in (*constants.lines, *table, *body)]
+    return "\n".join([*lines, f"    return ({outputs})"]) + "\n"
+
+
+# The unary minus of Triton is 0 - x, which makes 0 of 0 where -0 is meant. Its division and square
+# root of float32 are approximate unless told to round, and so are its exponential and sine.
+_TRITON = {
+    **_ARITHMETIC,
+    "neg": "{0} * minus_one",
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "not": "~{0}",
+    "where": "tl.where({0}, {1}, {2})",
+    "isfinite": "({0} > minus_infinity) & ({0} < infinity)",
+    "isinf": "({0} == infinity) | ({0} == minus_infinity)",
+    "sign_of": "libdevice.copysign(one, {0})",
+    "power_of_two": "power_of_two({0})",
+    "leading_bits": "leading_bits({0}, {1:.0f})",
+    **{key: f"libdevice.{key}({{0}})" for key in ("exp", "expm1", "sin", "cos", "log", "rint")},
+    "sqrt": "tl.sqrt({0})",
+    "hypot": "libdevice.hypot({0}, {1})",
+}
+_TRITON_TARGETS = {
+    "float64": _TRITON,
+    "float32": {**_TRITON, "div": "tl.div_rn({0}, {1})", "sqrt": "tl.sqrt_rn({0})"},
+}
+
+# What a module of kernels begins with. Both helpers work on the binary representation. A subnormal
+# number is scaled first, to have its leading bit where every other number has it.
+TRITON_HEADER = """\
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def normal(x):
+    if x.dtype == tl.float64:
+        is_small = tl.abs(x) < tl.full([], 1e-280, tl.float64)
+    else:
+        is_small = tl.abs(x) < tl.full([], 1e-30, tl.float32)
+    one = tl.full([], 1.0, x.dtype)
+    scale = tl.where(is_small, tl.full([], 2.0**60, x.dtype), one)
+    return x * scale, tl.where(is_small, tl.full([], 2.0**-60, x.dtype), one)
+
+
+@triton.jit
+def power_of_two(x):
+    y, scale = normal(x)
+    if x.dtype == tl.float64:
+        power = (y.to(tl.int64, bitcast=True) >> 52 << 52).to(tl.float64, bitcast=True)
+    else:
+        power = (y.to(tl.int32, bitcast=True) >> 23 << 23).to(tl.float32, bitcast=True)
+    is_positive = (x > 0.0) & (x < float("inf"))
+    return tl.where(is_positive, power * scale, tl.full([], float("nan"), x.dtype))
+
+
+@triton.jit
+def leading_bits(x, bits: tl.constexpr):
+    y, scale = normal(x)
+    if x.dtype == tl.float64:
+        dropped: tl.constexpr = 53 - bits
+        pattern = y.to(tl.int64, bitcast=True)
+    else:
+        dropped: tl.constexpr = 24 - bits
+        pattern = y.to(tl.int32, bitcast=True)
+    half_to_even = (1 << (dropped - 1)) - 1 + ((pattern >> dropped) & 1)
+    rounded = ((pattern + half_to_even) >> dropped << dropped).to(x.dtype, bitcast=True) * scale
+    return tl.where(x - x == 0.0, rounded, x)
+
+
+"""
+
+
+def triton_body(program: Program, dtype: str) -> tuple[list[str], list[str]]:
+    """The statements of a program in Triton, and the names of its outputs.
+
+    The inputs are names that the kernel has given values to. `dtype` is float64 or float32. The
+    kernel belongs into a module that begins with `TRITON_HEADER`.
+    """
+    # A bare literal is float32 wherever Triton does not see what it is combined with.
+    constants = _Constants(f"tl.full([], {{}}, tl.{dtype})", 'float("inf")', 'float("nan")')
+    named = {"one": 1.0, "minus_one": -1.0, "infinity": math.inf, "minus_infinity": -math.inf}
+    for name, value in named.items():
+        constants.define(name, value)
+    body = _statements(program, _TRITON_TARGETS[dtype], constants.name)
+    outputs = [constants.name(output) for output in program.outputs]
+    return [*constants.lines, *body], outputs
+
+
+def triton_evaluate(program: Program, name: str, dtype: str) -> str:
+    """A kernel that evaluates a program at many points, of one lattice, one point a thread.
+
+    Its arguments are pointers to numbers of `dtype`: `z`, the points as (n, 2) numbers; `table`,
+    from which the program's inputs t0, t1, ... are read; `out`, for (rows, n, 2) numbers, a row
+    for each two outputs of the program. Then the number of points, and the points per block.
+    """
+    body, outputs = triton_body(program, dtype)
+    table = [f"{t} = tl.load(table + {t[1:]})" for t in program.used_inputs if t not in ("x", "y")]
+    stores = [
+        f"tl.store(out + 2 * ({k // 2} * n + index) + {k % 2}, {output}, mask=inside)"
+        for k, output in enumerate(outputs)
+    ]
+    return _kernel(
+        name,
+        "z, table, out, n, BLOCK: tl.constexpr",
+        [
+            "index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
+            "inside = index < n",
+            "x = tl.load(z + 2 * index, mask=inside, other=0.0)",
+            "y = tl.load(z + 2 * index + 1, mask=inside, other=0.0)",
+            *(*table, *body, *stores),
+        ],
+    )
+
+
+def triton_prepare(program: Program, name: str, dtype: str) -> str:
+    """A kernel that runs a program once for each lattice, one lattice an instance of the kernel.
+
+    Its arguments are pointers to numbers of `dtype`: `omega`, as many numbers for each lattice as
+    the program has inputs; and `table`, as many for each lattice as it has outputs.
+    """
+    body, outputs = triton_body(program, dtype)
+    used = set(program.used_inputs)
+    loads = [
+        f"{x} = tl.load(omega + {len(program.inputs)} * lattice + {k})"
+        for k, x in enumerate(program.inputs)
+        if x in used
+    ]
+    stores = [
+        f"tl.store(table + {len(outputs)} * lattice + {k}, {output})"
+        for k, output in enumerate(outputs)
+    ]
+    index = "lattice = tl.program_id(0).to(tl.int64)"
+    return _kernel(name, "omega, table", [index, *loads, *body, *stores])
+
+
+def _kernel(name: str, parameters: str, lines: list[str]) -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"@triton.jit\ndef {name}({parameters}):\n{body}\n\n"
+
+
+class _Constants:
+    """The constants of a program as local variables of the right type."""
+
+    def __init__(self, template: str, inf: str, nan: str) -> None:
+        self._template = template
+        self._literals = {"inf": inf, "-inf": f"-{inf}", "nan": nan}
+        self._names: dict[str, str] = {}
+        self.lines: list[str] = []
+
+    def define(self, name: str, value: float) -> None:
+        key = repr(value)
+        self._names[key] = name
+        self.lines.append(f"{name} = {self._template.format(self._literals.get(key, key))}")
+
+    def name(self, operand: Operand) -> str:
+        """What an operand is called, be it a constant or not."""
+        if isinstance(operand, str):
+            return operand
+        if isinstance(operand, bool):
+            raise InputError(f"{operand} is no number: the program has a constant condition")
+        if repr(operand) not in self._names:
+            self.define(f"constant{len(self._names)}", operand)
+        return self._names[repr(operand)]
+
+
+def _statements(
+    program: Program, templates: Mapping[str, str], name: Callable[[Operand], str]
+) -> list[str]:
+    lines = []
+    for target, operator, arguments in program.statements:
+        if operator == "leading_bits":  # its second argument is a number of bits
+            expression = templates[operator].format(name(arguments[0]), arguments[1])
+        else:
+            expression = templates[operator].format(*map(name, arguments))
+        lines.append(f"{target} = {expression}")
+    return lines
+
+
+def load_source(source: str, name: str) -> Any:
+    """The object called `name` of a module with this source, which `inspect` can show.
+
+    (Triton reads the source of its kernels.)
+    """
+    path = f"<{name} {zlib.crc32(source.encode()):08x}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    namespace: dict[str, Any] = {"__name__": f"backends.emitted.{name}"}
+    exec(compile(source, path, "exec"), namespace)
+    return namespace[name]

@@ -1,0 +1,382 @@
+"""Kernels run once on symbols: a straight-line program that any compiler can be given.
+
+The formulas of `backends.kernel` know only the operators of their numbers and an `ArrayOps`. Run
+on symbols they write down what they do. Equal expressions become one statement, and statements
+that no output needs are left out. `backends.emitters` writes a `Program` as source code.
+
+An expression is simplified only where the result has the same bits for every argument, signed
+zeros, infinities and NaN included: x*1, x/1, x-0 and x+(-0) are x, but x+0 is not (x may be -0),
+nor is x*0 zero (x may be infinite).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
+from backends.pair import Pair
+from wefpe_core.errors import InputError
+from wefpe_core.lattice import Lattice
+
+# An argument of a statement: the name of an input or of an earlier target, or a number.
+Operand = str | float | bool
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_BOOLEAN = COMPARISONS | {"and", "or", "not", "isfinite", "isinf"}
+_COMMUTATIVE = frozenset({"add", "mul", "and", "or", "eq", "ne"})
+
+
+class Statement(NamedTuple):
+    """``target = operator(*arguments)``."""
+
+    target: str
+    operator: str
+    arguments: tuple[Operand, ...]
+
+
+class Program(NamedTuple):
+    """Straight-line code on real numbers: every statement uses inputs and earlier targets."""
+
+    inputs: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Operand, ...]
+
+    @property
+    def used_inputs(self) -> tuple[str, ...]:
+        """The inputs that reach an output, in order."""
+        used = {operand for _, _, arguments in self.statements for operand in arguments}
+        used.update(self.outputs)
+        return tuple(name for name in self.inputs if name in used)
+
+
+class Symbol:
+    """A real or boolean value that is known by its name only."""
+
+    __slots__ = ("_graph", "name")
+
+    def __init__(self, graph: _Graph, name: str) -> None:
+        self._graph = graph
+        self.name = name
+
+    def __add__(self, other: Any) -> Any:
+        return self._graph.node("add", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._graph.node("add", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._graph.node("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._graph.node("sub", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._graph.node("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._graph.node("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._graph.node("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._graph.node("div", other, self)
+
+    def __neg__(self) -> Any:
+        return self._graph.node("neg", self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._graph.node("lt", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._graph.node("le", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._graph.node("gt", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._graph.node("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._graph.node("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._graph.node("ne", self, other)
+
+    def __and__(self, other: Any) -> Any:
+        return self._graph.node("and", self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._graph.node("or", self, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+
+    def __invert__(self) -> Any:
+        return self._graph.node("not", self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the value of {self.name} is not known: a kernel cannot branch on it")
+
+    __hash__ = None  # type: ignore[assignment]  # == makes a symbol, so it cannot find a key
+
+
+class SymbolicOps:
+    """`backends.pair.ArrayOps` on symbols; Python numbers may stand in place of any of them."""
+
+    def __init__(self, graph: _Graph) -> None:
+        self._node = graph.node
+
+    def exp(self, x: Any) -> Any:
+        return self._node("exp", x)
+
+    def expm1(self, x: Any) -> Any:
+        return self._node("expm1", x)
+
+    def sin(self, x: Any) -> Any:
+        return self._node("sin", x)
+
+    def cos(self, x: Any) -> Any:
+        return self._node("cos", x)
+
+    def log(self, x: Any) -> Any:
+        return self._node("log", x)
+
+    def sqrt(self, x: Any) -> Any:
+        return self._node("sqrt", x)
+
+    def hypot(self, x: Any, y: Any) -> Any:
+        return self._node("hypot", x, y)
+
+    def rint(self, x: Any) -> Any:
+        return self._node("rint", x)
+
+    def sign_of(self, x: Any) -> Any:
+        return self._node("sign_of", x)
+
+    def isinf(self, x: Any) -> Any:
+        return self._node("isinf", x)
+
+    def as_weight(self, condition: Any) -> Any:
+        return self.where(condition, 1.0, 0.0)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return self._node("where", condition, x, y)
+
+    # Here a guard against division by 0: Python would raise an error, whoever selects the result.
+    where_needed = where
+
+    def power_of_two(self, x: Any) -> Any:
+        return self._node("power_of_two", x)
+
+    def leading_bits(self, x: Any, bits: int) -> Any:
+        return self._node("leading_bits", x, bits)
+
+    def constant(self, x: Any) -> Any:
+        return x
+
+    def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
+        return value
+
+    def within(self, x: Any, limit: float) -> Any:
+        return self.where((x >= -limit) & (x <= limit), x, math.nan)
+
+    def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
+        is_finite = self._is_finite(value)
+        if is_pole is not None:
+            is_finite = is_finite & ~is_pole
+        return Pair(
+            self.where(
+                is_finite, value.re, self.where(self._is_finite(offset), math.inf, math.nan)
+            ),
+            self.where(is_finite, value.im, math.nan),
+        )
+
+    def _is_finite(self, x: Pair) -> Any:
+        return self._node("isfinite", x.re) & self._node("isfinite", x.im)
+
+
+class _Graph:
+    """The statements made so far, each once."""
+
+    def __init__(self) -> None:
+        self.statements: dict[str, Statement] = {}
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._booleans: set[str] = set()
+
+    def node(self, operator: str, *values: Any) -> Any:
+        """The symbol, or the number, that the operator makes of these values."""
+        arguments = tuple(map(_operand, values))
+        self._check(operator, arguments)
+        known = _simplified(operator, arguments, self.statements)
+        if known is not None:
+            return Symbol(self, known) if isinstance(known, str) else known
+        key = tuple(x if isinstance(x, str) else (type(x), repr(x)) for x in arguments)
+        if operator in _COMMUTATIVE:
+            key = tuple(sorted(key, key=str))
+        name = self._names.setdefault((operator, *key), f"v{len(self.statements)}")
+        if name not in self.statements:
+            self.statements[name] = Statement(name, operator, arguments)
+            chosen = arguments[-1] if operator == "where" else None
+            if operator in _BOOLEAN or chosen in self._booleans or isinstance(chosen, bool):
+                self._booleans.add(name)
+        return Symbol(self, name)
+
+    def _check(self, operator: str, arguments: tuple[Operand, ...]) -> None:
+        """Refuse a condition in the place of a number and a number in that of a condition."""
+        wants = [operator in ("and", "or", "not")] * len(arguments)
+        if operator == "where":
+            is_boolean = self._is_boolean(arguments[2])
+            wants = [True, is_boolean, is_boolean]
+        for argument, wanted in zip(arguments, wants, strict=True):
+            if self._is_boolean(argument) != wanted:
+                kind = "condition" if wanted else "number"
+                raise TypeError(f"{operator} needs a {kind}, got {argument!r}")
+
+    def _is_boolean(self, operand: Operand) -> bool:
+        return operand in self._booleans if isinstance(operand, str) else isinstance(operand, bool)
+
+    def needed_for(self, outputs: Sequence[Operand]) -> tuple[Statement, ...]:
+        """The statements that the outputs depend on, in order."""
+        needed = {name for name in outputs if isinstance(name, str)}
+        kept = []
+        for statement in reversed(self.statements.values()):
+            if statement.target in needed:
+                needed.update(name for name in statement.arguments if isinstance(name, str))
+                kept.append(statement)
+        return tuple(reversed(kept))
+
+
+def _operand(value: Any) -> Operand:
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        return float(value)
+    raise TypeError(f"{value!r} is neither a symbol nor a real number")
+
+
+def _simplified(
+    operator: str, arguments: tuple[Operand, ...], statements: dict[str, Statement]
+) -> Operand | None:
+    """An operand with the same bits as the expression, if there is one."""
+    first, last = arguments[0], arguments[-1]
+    match operator:
+        case "add" if _is(last, -0.0):
+            return first
+        case "add" if _is(first, -0.0):
+            return last
+        case "sub" if _is(last, 0.0):
+            return first
+        case "mul" | "div" if _is(last, 1.0):
+            return first
+        case "mul" if _is(first, 1.0):
+            return last
+        case "neg" if isinstance(first, float):
+            return -first
+        case "where" if isinstance(first, bool):
+            return arguments[1] if first else arguments[2]
+        case "where" if _is(arguments[1], last):
+            return last
+        case "not" if isinstance(first, bool):
+            return not first
+        case "and" | "or" if isinstance(first, bool):
+            return last if first == (operator == "and") else first
+        case "and" | "or" if isinstance(last, bool):
+            return first if last == (operator == "and") else last
+        case "neg" | "not" if isinstance(first, str) and first in statements:
+            inner = statements[first]
+            return inner.arguments[0] if inner.operator == operator else None
+    return None
+
+
+def _is(operand: Operand, other: Operand) -> bool:
+    """Whether two operands are the same, bit for bit."""
+    if isinstance(operand, float) and isinstance(other, float):
+        return repr(operand) == repr(other)
+    return type(operand) is type(other) and operand == other
+
+
+def trace(function: Callable[..., Any], inputs: Sequence[str]) -> Program:
+    """The program of ``function(ops, *symbols)``, one symbol for each of the inputs.
+
+    The function may return symbols, numbers, `Pair`s (their real and imaginary part) and tuples
+    of these, nested as it likes; the outputs are in that order.
+
+    Raises
+    ------
+    InputError
+        If an input has no name of its own: one that is an identifier and not ``v`` and digits,
+        which is what targets are called.
+    """
+    for name in inputs:
+        if not name.isidentifier() or (name[0] == "v" and name[1:].isdigit()):
+            raise InputError(f"{name!r} cannot be the name of an input")
+    if len(set(inputs)) < len(inputs):
+        raise InputError(f"two inputs have the same name: {', '.join(inputs)}")
+    graph = _Graph()
+    values = function(SymbolicOps(graph), *(Symbol(graph, name) for name in inputs))
+    outputs: list[Operand] = []
+    _collect(values, outputs)
+    return Program(tuple(inputs), graph.needed_for(outputs), tuple(outputs))
+
+
+def _collect(value: Any, outputs: list[Operand]) -> None:
+    if isinstance(value, Pair):
+        value = (value.re, value.im)
+    if isinstance(value, tuple):
+        for item in value:
+            _collect(item, outputs)
+    else:
+        outputs.append(_operand(value))
+
+
+KernelFunction = Callable[[SymbolicOps, Pair, SeriesConstants, Precision], Any]
+
+
+def trace_kernel(function: KernelFunction, precision: Precision, zeros: str = "") -> Program:
+    """The program of a kernel function: its inputs are x, y and constants t0, t1, ... of a table.
+
+    The table holds the real numbers of `SeriesConstants` in the order of `map_reals`; the numbers
+    that the function does not use are no inputs. `zeros`,
+    from `zeros_of`, says which constants of a lattice are 0, so that the program treats them as
+    the kernel does, which leaves products with them out.
+    """
+    template = template_of(precision)
+    names: list[str] = []
+    map_reals(template, lambda _: names.append(f"t{len(names)}"))
+    known = {"+": 0.0, "-": -0.0}
+    marks = zeros or "." * len(names)
+
+    def run(ops: SymbolicOps, x: Symbol, y: Symbol, *table: Symbol) -> Any:
+        constants = iter([known.get(mark, t) for mark, t in zip(marks, table, strict=True)])
+        filled = map_reals(template, lambda _: next(constants))
+        return function(ops, Pair(x, y), filled, precision)
+
+    program = trace(run, ("x", "y", *names))
+    used = set(program.used_inputs)
+    return program._replace(inputs=("x", "y", *(name for name in names if name in used)))
+
+
+def template_of(precision: Precision) -> SeriesConstants:
+    """Constants of some lattice: any of them shows how the numbers of a table are laid out."""
+    return prepare_numbers(Lattice(1.0, 1.0j), precision)
+
+
+def zeros_of(constants: Any) -> str:
+    """One mark for each number of nested constants: + or - for a part of a `Pair` that is 0 or -0.
+
+    (The kernel looks for zeros in pairs only.)
+    """
+    if isinstance(constants, Pair):
+        return _zero_mark(constants.re) + _zero_mark(constants.im)
+    if isinstance(constants, tuple):
+        return "".join(map(zeros_of, constants))
+    return "."
+
+
+def _zero_mark(number: float) -> str:
+    return "." if number != 0.0 else "-" if math.copysign(1.0, number) < 0.0 else "+"
