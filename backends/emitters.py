@@ -1,6 +1,6 @@
-"""A traced `Program` as source code: Python, numba or Triton.
+"""A traced `Program` as source code: Python, NumPy, numba or Triton.
 
-Each target is a table of what its operators look like. The three differ in one more respect.
+Each target is a table of what its operators look like. They differ in one more respect.
 Python puts an expression that is used once where it is used, which saves a local variable and
 leaves the branches of a choice that are not taken. Compilers get one short statement after the
 other, and constants that have the type of the program: a literal of double precision would make
@@ -17,8 +17,11 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from backends.constants import leading_bits
-from backends.tracing import Operand, Program
+from backends.numpy_ops import NumpyOps
+from backends.tracing import Operand, Program, Statement
 from wefpe_core.errors import InputError
 
 _ARITHMETIC = {
@@ -118,6 +121,67 @@ def python_function(
     exec(compile(python_source(program, name), f"<program {name}>", "exec"), namespace)
     function: FunctionType = namespace[name]
     return function
+
+
+_NUMPY = {
+    **_ARITHMETIC,
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "not": "~{0}",
+    "where": "np.where({0}, {1}, {2})",
+    "isfinite": "np.isfinite({0})",
+    "isinf": "np.isinf({0})",
+    "sign_of": "np.copysign(one, {0})",
+    "power_of_two": "half * {0} / np.frexp({0})[0]",
+    **{name: f"np.{name}({{0}})" for name in ("exp", "expm1", "sin", "cos", "log", "sqrt", "rint")},
+    "hypot": "np.hypot({0}, {1})",
+    "leading_bits": "leading_bits({0}, {1:.0f})",
+}
+
+
+def numpy_function(program: Program, name: str, dtype: str) -> FunctionType:
+    """A function of as many arrays or numbers as the program has inputs, which broadcast.
+
+    It returns a tuple. A variable whose value nobody needs any more is taken for the next one, so
+    that only so many arrays exist as the program needs at one time.
+    """
+    constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
+    constants.define("one", 1.0)
+    constants.define("half", 0.5)
+    program = with_few_names(program)
+    body = _statements(program, _NUMPY, constants.name)
+    outputs = "".join(f"{constants.name(output)}, " for output in program.outputs)
+    lines = [f"def {name}({', '.join(program.inputs)}):"]
+    lines += [f"    {line}" for line in (*constants.lines, *body)]
+    source = "\n".join([*lines, f"    return ({outputs})"]) + "\n"
+    ops = NumpyOps(np.dtype(dtype))
+    function: FunctionType = load_source(source, name, np=np, leading_bits=ops.leading_bits)
+    return function
+
+
+def with_few_names(program: Program) -> Program:
+    """The same program, in which a target takes the name of a value that is used no more."""
+    last_use = {
+        operand: index
+        for index, (_, _, arguments) in enumerate(program.statements)
+        for operand in arguments
+        if isinstance(operand, str)
+    }
+    kept = set(program.inputs) | {x for x in program.outputs if isinstance(x, str)}
+    names: dict[str, str] = {}
+    free: list[str] = []
+    statements = []
+    for index, (target, operator, arguments) in enumerate(program.statements):
+        renamed = tuple(names.get(x, x) if isinstance(x, str) else x for x in arguments)
+        free += [
+            names[x]
+            for x in dict.fromkeys(arguments)
+            if x in names and x not in kept and last_use[x] == index
+        ]
+        names[target] = free.pop() if free else f"v{len(names)}"
+        statements.append(Statement(names[target], operator, renamed))
+    outputs = tuple(names.get(x, x) if isinstance(x, str) else x for x in program.outputs)
+    return Program(program.inputs, tuple(statements), outputs)
 
 
 _NUMBA = {
@@ -239,28 +303,38 @@ def triton_body(program: Program, dtype: str) -> tuple[list[str], list[str]]:
     return [*constants.lines, *body], outputs
 
 
-def triton_evaluate(program: Program, name: str, dtype: str) -> str:
-    """A kernel that evaluates a program at many points, of one lattice, one point a thread.
+def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: int) -> str:
+    """A kernel that evaluates a program at many points, one point a thread.
 
-    Its arguments are pointers to numbers of `dtype`: `z`, the points as (n, 2) numbers; `table`,
-    from which the program's inputs t0, t1, ... are read; `out`, for (rows, n, 2) numbers, a row
-    for each two outputs of the program. Then the number of points, and the points per block.
+    Its arguments are pointers to numbers of `dtype`: `points`, (n, 2) numbers, the inputs x and y;
+    `omega`, 4 numbers of each lattice, the inputs w0 to w3; `tables`, `length` numbers of each
+    lattice, the inputs t0, t1, ...; `values` for (rows, n, 2) numbers and `slopes` for all further
+    rows. Then the number of points, how many of them belong to one lattice, and the points of a
+    block.
     """
     body, outputs = triton_body(program, dtype)
-    table = [f"{t} = tl.load(table + {t[1:]})" for t in program.used_inputs if t not in ("x", "y")]
-    stores = [
-        f"tl.store(out + 2 * ({k // 2} * n + index) + {k % 2}, {output}, mask=inside)"
-        for k, output in enumerate(outputs)
-    ]
+    loads = ["omega += 4 * lattice", f"tables += {length} * lattice"]
+    for x in program.used_inputs:
+        if x not in ("x", "y"):
+            pointer = "omega" if x[0] == "w" else "tables"
+            loads.append(f"{x} = tl.load({pointer} + {x[1:]})")
+    stores = []
+    for k, output in enumerate(outputs):
+        row = k // 2
+        target = f"values + 2 * ({row} * n + index)"
+        if row >= rows:
+            target = f"slopes + 2 * ({row - rows} * n + index)"
+        stores.append(f"tl.store({target} + {k % 2}, {output}, mask=inside)")
     return _kernel(
         name,
-        "z, table, out, n, BLOCK: tl.constexpr",
+        "points, omega, tables, values, slopes, n, per_lattice, BLOCK: tl.constexpr",
         [
             "index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
             "inside = index < n",
-            "x = tl.load(z + 2 * index, mask=inside, other=0.0)",
-            "y = tl.load(z + 2 * index + 1, mask=inside, other=0.0)",
-            *(*table, *body, *stores),
+            "lattice = tl.where(inside, index // per_lattice, 0)",
+            "x = tl.load(points + 2 * index, mask=inside, other=0.0)",
+            "y = tl.load(points + 2 * index + 1, mask=inside, other=0.0)",
+            *(*loads, *body, *stores),
         ],
     )
 
@@ -329,13 +403,15 @@ def _statements(
     return lines
 
 
-def load_source(source: str, name: str) -> Any:
+def load_source(source: str, name: str, **known: Any) -> Any:
     """The object called `name` of a module with this source, which `inspect` can show.
+
+    `known` are names that the source uses.
 
     (Triton reads the source of its kernels.)
     """
     path = f"<{name} {zlib.crc32(source.encode()):08x}>"
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
-    namespace: dict[str, Any] = {"__name__": f"backends.emitted.{name}"}
+    namespace: dict[str, Any] = {"__name__": f"backends.emitted.{name}", **known}
     exec(compile(source, path, "exec"), namespace)
     return namespace[name]

@@ -64,9 +64,7 @@ class ReducedBasis(NamedTuple):
     matrix: tuple[tuple[Any, Any], tuple[Any, Any]]
 
 
-def reduction_matrix(
-    ops: ArrayOps, a: Pair, b: Pair
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def reduction_matrix(ops: ArrayOps, a: Pair, b: Pair) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient."""
     a, b = (Pair(ops.constant(x.re), ops.constant(x.im)) for x in (a, b))
     zero = 0.0 * (a.re + b.re)  # of the shape of both
@@ -84,9 +82,7 @@ def reduction_matrix(
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
     first, second = (select(ops, leftward, -x, x) for x in (first, second))
     # Collinear vectors end in 0/0. A 0 in its place keeps NaN out of every derivative.
-    p, q, r, s = (
-        ops.where(x == x, x, 0.0) for x in (first.re, first.im, second.re, second.im)
-    )
+    p, q, r, s = (ops.where(x == x, x, 0.0) for x in (first.re, first.im, second.re, second.im))
     return (p, q), (r, s)
 
 
@@ -123,9 +119,7 @@ def _spans_reduced_cell(
     return (a.re / length) * b.im - (a.im / length) * b.re > 0.5 * length
 
 
-def _combination(
-    ops: ArrayOps, p: Any, x: Any, q: Any, y: Any, precision: Precision
-) -> SplitReal:
+def _combination(ops: ArrayOps, p: Any, x: Any, q: Any, y: Any, precision: Precision) -> SplitReal:
     """p*x + q*y for integers p, q, in two parts of working precision."""
     (first, error1), (second, error2) = (
         product_and_error(halves(ops, k, precision), halves(ops, ops.constant(w), precision))
@@ -178,8 +172,8 @@ def series_of_basis(
     values = series_constants(pi_over_period, in_units, tau, given, math.pi, precision)
     area = a.re * b.im - a.im * b.re
     zeros = 0.0 * area
-    eta1 = value_of(values.pop("eta1"))
-    etas = (eta1, (eta1 * b - Pair(0.0, math.pi)) / a)
+    first: Any = value_of(values.pop("eta1"))
+    etas = (first, (first * b - Pair(0.0, math.pi)) / a)
     eta1, eta3 = (
         SplitComplex(*(split_number(ops, x, zeros, precision) for x in (eta.re, eta.im)))
         for eta in etas
@@ -238,7 +232,9 @@ def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tu
 
     def product_error(x: Any, x_error: Any) -> Any:
         """pi times the exact value, minus what math.pi * x was rounded to."""
-        product, rounding = product_and_error(halves(ops, x, precision), halves(ops, pi.high, precision))
+        product, rounding = product_and_error(
+            halves(ops, x, precision), halves(ops, pi.high, precision)
+        )
         return (product - math.pi * x) + rounding + x * sum(pi.low) + pi.high * x_error
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)

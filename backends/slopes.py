@@ -43,7 +43,7 @@ Matrix = tuple[tuple[Any, Any], tuple[Any, Any]]
 
 
 class Expansion(NamedTuple):
-    """A value at the offset from the anchor, and what its derivatives in the lattice are made of."""
+    """A value at the offset from the anchor, and what its derivatives are made of."""
 
     value: Any  # a pair; what is written at poles is in it
     in_z: Pair
@@ -197,7 +197,7 @@ def green(
 def inverse_wp(
     ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision, matrix: Matrix | None
 ) -> ValuesAndSlopes:
-    """The solution z moves by dw/wp'(z), and by -wp_omega/wp'(z) at fixed w. It is 0 for infinite w."""
+    """The solution z has the slope 1/wp'(z) in w and -wp_omega/wp'(z) in a half-period."""
     z = algebra.inverse_wp(ops, w, without_slopes(c), precision)
     (_, wp_prime), (of_wp, _) = wp_and_prime(ops, z, c, precision, matrix)
     is_infinite = ops.isinf(wp_prime.re)
@@ -243,8 +243,7 @@ def _in_half_periods(
     )
     if expansion.in_periods is not None:
         in_a, in_b = (
-            slope + added
-            for slope, added in zip((in_a, in_b), expansion.in_periods, strict=True)
+            slope + added for slope, added in zip((in_a, in_b), expansion.in_periods, strict=True)
         )
     # a = 2 (p omega1 + q omega3) and b = 2 (r omega1 + s omega3).
     (p, q), (r, s) = matrix

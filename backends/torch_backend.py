@@ -37,6 +37,7 @@ from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants
 
+
 class TorchBackend(AbstractBackend[Tensor]):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
 

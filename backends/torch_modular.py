@@ -15,10 +15,10 @@ from backends.preparation import (
     ReducedBasis,
     halves,
     pi_over_first_period,
-    series_of_basis,
     product_and_error,
     reduce_basis,
     reduction_matrix,
+    series_of_basis,
     tau_and_nome,
     unit_of,
 )

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the torch extra is not installed")
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from backends import torch_operators
+from backends import torch_operators, torch_runners
 from backends.torch_ops import as_parts, as_points
 from verification.judge import load_contracts
 from verification.tests.torch_devices import every_device
@@ -241,9 +241,9 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounter]:
         return original(function, backend=count, **rest)
 
     monkeypatch.setattr(torch, "compile", traced)
-    torch_operators._compiler.cache_clear()
+    torch_runners._compiler.cache_clear()
     yield count
-    torch_operators._compiler.cache_clear()
+    torch_runners._compiler.cache_clear()
 
 
 @every_device
@@ -291,7 +291,9 @@ def test_functions_do_not_share_the_number_of_graphs_torch_allows(counter, devic
         for dtype in (torch.complex64, torch.complex128):
             for needs_gradient in (False, True):
                 z = some_points(device, dtype=dtype).requires_grad_(needs_gradient)
-                assert_identical(backend.green(z, NUMBERS), in_plain_torch(BACKEND.green, z, NUMBERS))
+                assert_identical(
+                    backend.green(z, NUMBERS), in_plain_torch(BACKEND.green, z, NUMBERS)
+                )
         assert counter.frame_count == 4
         z = some_points(device)
         got = backend.sigma(z, NUMBERS)
@@ -432,7 +434,7 @@ def test_the_table_of_a_learned_lattice_is_arranged_as_that_of_numbers(dtype, de
     for with_slopes in (False, True):
         prepared = torch.ops.wefpe.prepare(omega, with_slopes)
         got, want = (
-            torch_operators._rows_on_table(points, None, t, "wp_and_prime", "z", 0)[0]
+            torch_runners.rows_on_table(points, None, t, "wp_and_prime", "z", 0)[0]
             for t in (prepared, table)
         )
         assert_few_eps_apart(*(torch.view_as_complex(v.contiguous()) for v in (got, want)))

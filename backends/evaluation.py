@@ -1,0 +1,181 @@
+"""What an evaluation is, whoever runs it: functions, rows of results, tables, programs.
+
+A *table* is a flat list of all constants of a lattice. An evaluation takes points and a table, and
+gives rows of complex numbers: the values of a function, then their slopes. Both the preparation of
+a table and an evaluation can be traced to a `Program`, which is compiled for whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from backends import algebra, kernel, slopes
+from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
+from backends.numpy_ops import NumpyOps
+from backends.pair import ArrayOps, Pair
+from backends.preparation import PreparedLattice, in_layout_of_numbers, prepare
+from backends.tracing import Program, trace
+
+# What the points of an evaluation are: complex numbers z, or the real coordinates (s, t) of
+# z = s omega1 + t omega3, which move with the lattice.
+PointsAre = Literal["z", "coordinates"]
+
+
+class OperatorFunction(NamedTuple):
+    """A function that `wefpe::evaluate` knows."""
+
+    values: Callable[..., Any]  # in `backends.kernel`
+    slopes: slopes.SlopeFunction
+    rows: int  # complex values it returns; those of a real function have the imaginary part 0
+
+
+FUNCTIONS = {
+    "wp_and_prime": OperatorFunction(kernel.wp_and_prime, slopes.wp_and_prime, rows=2),
+    "zeta": OperatorFunction(kernel.zeta, slopes.zeta, rows=1),
+    "sigma": OperatorFunction(kernel.sigma, slopes.sigma, rows=1),
+    "green": OperatorFunction(kernel.green, slopes.green, rows=1),
+    "inverse_wp": OperatorFunction(algebra.inverse_wp, slopes.inverse_wp, rows=1),
+}
+
+
+def rows_of(
+    ops: ArrayOps,
+    function: str,
+    points: Sequence[Any],
+    omega: Sequence[Any],
+    lattice: PreparedLattice,
+    precision: Precision,
+    variables: int,
+) -> tuple[list[Pair], list[Pair]]:
+    """Values and slopes as rows of complex numbers; the slopes of one value follow one another.
+
+    Without slopes the number of `variables` is 0. With points z it is 1 (z) or 3 (z, omega1 and
+    omega3), with coordinates it is 2 (omega1 and omega3), and `omega` holds the parts of both.
+    """
+    if omega:
+        s, t = points
+        z = Pair(s * omega[0] + t * omega[2], s * omega[1] + t * omega[3])
+    else:
+        z = Pair(*points)
+    known = FUNCTIONS[function]
+    if variables == 0:
+        values = known.values(ops, z, lattice.constants, precision)
+        values = values if isinstance(values, tuple) else (values,)
+        return [v if isinstance(v, Pair) else Pair(v, 0.0 * v) for v in values], []
+    matrix = None if variables == 1 else lattice.matrix
+    found = known.slopes(ops, z, lattice.constants, precision, matrix)
+    flat: list[Pair] = []
+    for in_z, *in_omegas in found.slopes:
+        if omega:
+            # The point moves with the half-periods.
+            flat += [slope + in_z.scale(x) for slope, x in zip(in_omegas, points, strict=True)]
+        else:
+            flat += [in_z, *in_omegas]
+    return list(found.values), flat
+
+
+# --- Tables --------------------------------------------------------------------------------------
+
+
+def constants_of_parts(
+    ops: ArrayOps, omega: Sequence[Any], precision: Precision, with_slopes: bool
+) -> PreparedLattice:
+    """The constants of a lattice from the real and imaginary parts of omega1 and omega3."""
+    found = prepare(ops, Pair(*omega[:2]), Pair(*omega[2:]), precision, with_slopes)
+    return found._replace(constants=in_layout_of_numbers(found.constants, precision))
+
+
+def flat_constants(lattice: PreparedLattice) -> list[Any]:
+    """The numbers of a table in their order: the matrix, then the constants of the series."""
+    numbers: list[Any] = [*lattice.matrix[0], *lattice.matrix[1]]
+    map_reals(lattice.constants, numbers.append)
+    return numbers
+
+
+def from_flat(numbers: Sequence[Any], precision: Precision, variables: int) -> PreparedLattice:
+    """The constants a table holds, with slopes if those in the lattice are wanted."""
+    p, q, r, s, *rest = numbers
+    series = iter(rest)
+    holds_slopes = has_slopes(len(numbers), precision)
+    example = EXAMPLES[precision.name, holds_slopes].constants
+    constants = map_reals(example, lambda _: next(series))
+    if holds_slopes and variables < 2:
+        constants = without_slopes(constants)
+    return PreparedLattice(constants, ((p, q), (r, s)))
+
+
+def _example(precision: Precision, with_slopes: bool) -> PreparedLattice:
+    one, zero = np.ones((), precision.name)[()], np.zeros((), precision.name)[()]
+    ops = NumpyOps(np.dtype(precision.name))
+    found = constants_of_parts(ops, (one, zero, zero, one), precision, with_slopes)
+    return PreparedLattice(map_reals(found.constants, lambda _: 0.0), ((0.0, 0.0), (0.0, 0.0)))
+
+
+# Any lattice shows how the numbers of a table are arranged, and how many there are. These are made
+# at import, because a tracer cannot follow how, and hold zeros, because it would look at them.
+EXAMPLES = {
+    (precision.name, with_slopes): _example(precision, with_slopes)
+    for precision in (SINGLE, DOUBLE)
+    for with_slopes in (False, True)
+}
+LENGTHS = {key: len(flat_constants(example)) for key, example in EXAMPLES.items()}
+
+
+def has_slopes(length: int, precision: Precision) -> bool:
+    """Whether a table of this length holds the slopes of the constants."""
+    return length == LENGTHS[precision.name, True]
+
+
+# --- Programs ------------------------------------------------------------------------------------
+
+OMEGA = ("w0", "w1", "w2", "w3")  # the real and imaginary parts of omega1 and omega3
+
+
+class Evaluation(NamedTuple):
+    """One of the evaluations there are."""
+
+    precision: Precision
+    function: str
+    points_are: PointsAre
+    variables: int
+    table_has_slopes: bool
+
+    @property
+    def rows(self) -> int:
+        return FUNCTIONS[self.function].rows
+
+
+@cache
+def preparation_program(precision: Precision, with_slopes: bool) -> Program:
+    """From the parts of the half-periods to the numbers of a table."""
+
+    def run(ops: ArrayOps, *omega: Any) -> Any:
+        return tuple(flat_constants(constants_of_parts(ops, omega, precision, with_slopes)))
+
+    return trace(run, OMEGA)
+
+
+@cache
+def evaluation_program(which: Evaluation) -> Program:
+    """From x, y, the half-periods w0 to w3 and the numbers t0, t1, ... of a table to rows.
+
+    Its inputs are x, y and those of the others that it needs.
+    """
+    precision = which.precision
+    length = LENGTHS[precision.name, which.table_has_slopes]
+    moves = which.points_are == "coordinates"
+
+    def run(ops: ArrayOps, x: Any, y: Any, *others: Any) -> Any:
+        omega, numbers = others[:4], others[4:]
+        lattice = from_flat(numbers, precision, which.variables)
+        given = omega if moves else ()
+        found = rows_of(ops, which.function, (x, y), given, lattice, precision, which.variables)
+        return (*found[0], *found[1])
+
+    program = trace(run, ("x", "y", *OMEGA, *(f"t{k}" for k in range(length))))
+    used = set(program.used_inputs) | {"x", "y"}
+    return program._replace(inputs=tuple(name for name in program.inputs if name in used))

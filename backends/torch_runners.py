@@ -1,0 +1,320 @@
+"""Who computes the operators of the torch backend.
+
+On a CPU, traced programs run on NumPy's arrays, and the one that prepares a lattice on Python's
+floats. On CUDA they run as Triton kernels, one launch each. Other devices, and CUDA without Triton,
+run torch's own operators. With ``compile=True`` torch.compile fuses these.
+
+No derivative is taken here: slopes are results like values.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backends.constants import DOUBLE, Precision
+from backends.emitters import (
+    TRITON_HEADER,
+    load_source,
+    numpy_function,
+    python_function,
+    triton_evaluate,
+    triton_prepare,
+)
+from backends.evaluation import (
+    FUNCTIONS,
+    LENGTHS,
+    Evaluation,
+    constants_of_parts,
+    evaluation_program,
+    flat_constants,
+    from_flat,
+    has_slopes,
+    preparation_program,
+    rows_of,
+)
+from backends.numpy_backend import BLOCK
+from backends.pair import Pair
+from backends.torch_ops import PRECISIONS, TorchOps
+
+
+def result_shapes(
+    points: Tensor, table: Tensor, function: str, variables: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape = torch.broadcast_shapes(points.shape[:-1], table.shape[:-1])
+    rows = FUNCTIONS[function].rows
+    return (rows, *shape, 2), (rows, variables, *shape, 2)
+
+
+def stacked(rows: Sequence[Pair], shape: Sequence[int]) -> Tensor:
+    """Rows of complex numbers as one real tensor, (rows, ..., 2)."""
+    parts = [part.expand(shape) for row in rows for part in (row.re, row.im)]
+    return torch.stack(parts, -1).unflatten(-1, (-1, 2)).movedim(-2, 0)
+
+
+def table_has_slopes(table: Tensor) -> bool:
+    return has_slopes(table.shape[-1], PRECISIONS[table.dtype])
+
+
+def _evaluation(table: Tensor, function: str, points_are: str, variables: int) -> Evaluation:
+    precision = PRECISIONS[table.dtype]
+    # The schema of an operator knows strings only.
+    given: Any = points_are
+    return Evaluation(precision, function, given, variables, table_has_slopes(table))
+
+
+# --- A CPU: Python and NumPy ---------------------------------------------------------------------
+
+
+def numpy_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
+    precision = PRECISIONS[omega.dtype]
+    if omega.ndim == 1 and precision is DOUBLE:
+        try:
+            numbers = _scalar_preparation(with_slopes)(*omega.tolist())
+            return torch.tensor(numbers, dtype=omega.dtype, device=omega.device)
+        except (ArithmeticError, ValueError):
+            pass  # no lattice, or one out of range: for these, arrays have infinities and NaN
+    with np.errstate(all="ignore"):
+        columns = _array_preparation(precision, with_slopes)(*_parts(omega))
+    shape = tuple(omega.shape[:-1])
+    table = np.stack([np.broadcast_to(column, shape) for column in columns], -1)
+    return torch.from_numpy(table.astype(precision.name, copy=False))
+
+
+@cache
+def _scalar_preparation(with_slopes: bool) -> Callable[..., tuple[float, ...]]:
+    return python_function(preparation_program(DOUBLE, with_slopes), "prepare")
+
+
+@cache
+def _array_preparation(precision: Precision, with_slopes: bool) -> Callable[..., Any]:
+    program = preparation_program(precision, with_slopes)
+    return numpy_function(program, "prepare", precision.name)
+
+
+@cache
+def _array_evaluation(which: Evaluation) -> Callable[..., Any]:
+    return numpy_function(evaluation_program(which), which.function, which.precision.name)
+
+
+def numpy_evaluate(
+    points: Tensor,
+    omega: Tensor | None,
+    table: Tensor,
+    function: str,
+    points_are: str,
+    variables: int,
+    compiled: bool,
+) -> tuple[Tensor, Tensor]:
+    if compiled:
+        return _compiled_evaluate(points, omega, table, function, points_are, variables)
+    which = _evaluation(table, function, points_are, variables)
+    run = _array_evaluation(which)
+    constants = _constants_for(which, omega, table)
+    shapes = result_shapes(points, table, function, variables)
+    values, found = (points.new_empty(shape) for shape in shapes)
+    rows = [*values.numpy(), *found.flatten(0, 1).numpy()]
+    x, y = (np.ascontiguousarray(part) for part in _parts(points))
+    with np.errstate(all="ignore"):
+        if table.ndim > 1:  # a batch of lattices broadcasts against the points
+            _fill(rows, run(x, y, *constants))
+            return values, found
+        x, y, rows = x.reshape(-1), y.reshape(-1), [row.reshape(-1, 2) for row in rows]
+        for start in range(0, x.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            _fill([row[part] for row in rows], run(x[part], y[part], *constants))
+    return values, found
+
+
+def _constants_for(which: Evaluation, omega: Tensor | None, table: Tensor) -> list[Any]:
+    """What a program takes behind x and y: numbers, or arrays for a batch of lattices."""
+    sources: dict[str, Any] = {"t": table.tolist() if table.ndim == 1 else _parts(table)}
+    if omega is not None:
+        sources["w"] = omega.tolist() if omega.ndim == 1 else _parts(omega)
+    names = evaluation_program(which).inputs[2:]
+    return [sources[name[0]][int(name[1:])] for name in names]
+
+
+def _fill(rows: Sequence[Any], parts: Sequence[Any]) -> None:
+    for row, re, im in zip(rows, parts[0::2], parts[1::2], strict=True):
+        row[..., 0], row[..., 1] = re, im
+
+
+def _parts(tensor: Tensor) -> Any:
+    """The last dimension first, as a NumPy array."""
+    return np.moveaxis(tensor.detach().numpy(), -1, 0)
+
+
+# --- CUDA: generated kernels ---------------------------------------------------------------------
+
+_THREADS = 128  # of a block: a kernel of this size needs many registers
+
+
+@cache
+def _has_triton() -> bool:
+    """Whether Triton can be imported; it comes with the CUDA builds of torch for Linux."""
+    try:
+        import triton  # type: ignore[import-untyped]  # noqa: F401 - this is the question
+    except Exception as error:  # a broken installation must not break evaluation
+        warnings.warn(
+            f"Triton cannot be imported ({error}): on CUDA each function takes hundreds of "
+            "launches instead of one",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def cuda_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
+    if not _has_triton():
+        return torch_prepare(omega, with_slopes)
+    precision = PRECISIONS[omega.dtype]
+    program = preparation_program(precision, with_slopes)
+    omega = omega.detach().contiguous()
+    table = omega.new_empty((*omega.shape[:-1], len(program.outputs)))
+    lattices = table.numel() // len(program.outputs)
+    if lattices:
+        _preparation_kernel(precision, with_slopes)[(lattices,)](omega, table, num_warps=1)
+    return table
+
+
+@cache
+def _preparation_kernel(precision: Precision, with_slopes: bool) -> Any:
+    program = preparation_program(precision, with_slopes)
+    source = triton_prepare(program, "prepare", precision.name)
+    return load_source(TRITON_HEADER + source, "prepare")
+
+
+def cuda_evaluate(
+    points: Tensor,
+    omega: Tensor | None,
+    table: Tensor,
+    function: str,
+    points_are: str,
+    variables: int,
+    compiled: bool,
+) -> tuple[Tensor, Tensor]:
+    if compiled or not _has_triton():
+        return torch_evaluate(points, omega, table, function, points_are, variables, compiled)
+    shapes = result_shapes(points, table, function, variables)
+    values, found = (points.new_empty(shape) for shape in shapes)
+    shape = shapes[0][1:-1]
+    count = values[0].numel() // 2
+    if not count:
+        return values, found
+    points = points.detach().expand(*shape, 2).contiguous()
+    table = table.contiguous()
+    per_lattice = count
+    if table.ndim > 1:  # as many copies of a table as it has points, so that they lie in order
+        table = table.expand(*shape, table.shape[-1]).contiguous()
+        omega = None if omega is None else omega.detach().expand(*shape, 4)
+        per_lattice = 1
+    omega = points if omega is None else omega.detach().contiguous()  # nobody reads it without
+    kernel = _evaluation_kernel(_evaluation(table, function, points_are, variables))
+    blocks = (count + _THREADS - 1) // _THREADS
+    kernel[(blocks,)](
+        points, omega, table, values, found, count, per_lattice, BLOCK=_THREADS, num_warps=4
+    )
+    return values, found
+
+
+@cache
+def _evaluation_kernel(which: Evaluation) -> Any:
+    length = LENGTHS[which.precision.name, which.table_has_slopes]
+    program = evaluation_program(which)
+    source = triton_evaluate(program, which.function, which.precision.name, which.rows, length)
+    return load_source(TRITON_HEADER + source, which.function)
+
+
+# --- Other devices: torch's operators, as they are or compiled -----------------------------------
+
+
+def torch_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
+    ops, precision = TorchOps(omega.dtype), PRECISIONS[omega.dtype]
+    found = constants_of_parts(ops, omega.detach().unbind(-1), precision, with_slopes)
+    return torch.stack([x.expand(omega.shape[:-1]) for x in flat_constants(found)], -1)
+
+
+def torch_evaluate(
+    points: Tensor,
+    omega: Tensor | None,
+    table: Tensor,
+    function: str,
+    points_are: str,
+    variables: int,
+    compiled: bool,
+) -> tuple[Tensor, Tensor]:
+    run = _compiled_evaluate if compiled else rows_on_table
+    return run(points, omega, table, function, points_are, variables)
+
+
+def rows_on_table(
+    points: Tensor,
+    omega: Tensor | None,
+    table: Tensor,
+    function: str,
+    points_are: str,
+    variables: int,
+) -> tuple[Tensor, Tensor]:
+    ops, precision = TorchOps(points.dtype), PRECISIONS[points.dtype]
+    lattice = from_flat(table.unbind(-1), precision, variables)
+    given = omega.unbind(-1) if omega is not None and points_are == "coordinates" else ()
+    rows = rows_of(ops, function, points.unbind(-1), given, lattice, precision, variables)
+    shapes = result_shapes(points, table, function, variables)
+    shape = shapes[0][1:-1]
+    values = stacked(rows[0], shape)
+    if not variables:
+        return values, points.new_empty(shapes[1])
+    return values, stacked(rows[1], shape).unflatten(0, shapes[1][:2])
+
+
+_COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
+    # One fused loop: intermediate results stay in registers instead of passing through memory.
+    "max_fusion_size": 1024,
+    # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
+    "cpp.enable_floating_point_contract_flag": "fast",
+}
+
+
+def _compiled_evaluate(
+    points: Tensor,
+    omega: Tensor | None,
+    table: Tensor,
+    function: str,
+    points_are: str,
+    variables: int,
+) -> tuple[Tensor, Tensor]:
+    """`rows_on_table`, compiled by torch.compile; values and slopes only, never a backward pass."""
+    if table.ndim > 1:  # a batch of lattices broadcasts against the points
+        return _compiler(function, points_are, variables)(points, omega, table)
+    # One dimension and one stride: one compilation serves every shape.
+    flat = points.reshape(-1, 2).clone(memory_format=torch.contiguous_format)
+    values, found = _compiler(function, points_are, variables)(flat, omega, table)
+    shapes = result_shapes(points, table, function, variables)
+    return values.reshape(shapes[0]), found.reshape(shapes[1])
+
+
+@cache
+def _compiler(function: str, points_are: str, variables: int) -> Callable[..., Any]:
+    """The compiled operator, separately for each function and number of variables."""
+
+    def specialised(points: Tensor, omega: Tensor | None, table: Tensor) -> Any:
+        return rows_on_table(points, omega, table, function, points_are, variables)
+
+    # A code object of its own: torch counts (and limits) recompilations by code object.
+    name = f"{function}_{points_are}_{variables}"
+    specialised.__code__ = specialised.__code__.replace(co_name=name)
+    run = torch.compile(specialised, fullgraph=True, dynamic=True, options=_COMPILER_OPTIONS)
+
+    def without_gradients(*tensors: Any) -> Any:
+        with torch.no_grad():
+            return run(*tensors)
+
+    return without_gradients
