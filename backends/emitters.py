@@ -308,8 +308,8 @@ def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: 
 
     Its arguments are pointers to numbers of `dtype`: `points`, (n, 2) numbers, the inputs x and y;
     `omega`, 4 numbers of each lattice, the inputs w0 to w3; `tables`, `length` numbers of each
-    lattice, the inputs t0, t1, ...; `values` for (rows, n, 2) numbers and `slopes` for all further
-    rows. Then the number of points, how many of them belong to one lattice, and the points of a
+    lattice, the inputs t0, t1, ...; `values` for (rows, 2, n) numbers and `slopes` for all further
+    outputs. Then the number of points, how many of them belong to one lattice, and the points of a
     block.
     """
     body, outputs = triton_body(program, dtype)
@@ -320,11 +320,8 @@ def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: 
             loads.append(f"{x} = tl.load({pointer} + {x[1:]})")
     stores = []
     for k, output in enumerate(outputs):
-        row = k // 2
-        target = f"values + 2 * ({row} * n + index)"
-        if row >= rows:
-            target = f"slopes + 2 * ({row - rows} * n + index)"
-        stores.append(f"tl.store({target} + {k % 2}, {output}, mask=inside)")
+        target = f"values + {k} * n" if k < 2 * rows else f"slopes + {k - 2 * rows} * n"
+        stores.append(f"tl.store({target} + index, {output}, mask=inside)")
     return _kernel(
         name,
         "points, omega, tables, values, slopes, n, per_lattice, BLOCK: tl.constexpr",

@@ -51,7 +51,7 @@ def rows_of(
     precision: Precision,
     variables: int,
 ) -> tuple[list[Pair], list[Pair]]:
-    """Values and slopes as rows of complex numbers; the slopes of one value follow one another.
+    """The values, and the slopes of all values in the first variable, then in the next.
 
     Without slopes the number of `variables` is 0. With points z it is 1 (z) or 3 (z, omega1 and
     omega3), with coordinates it is 2 (omega1 and omega3), and `omega` holds the parts of both.
@@ -68,14 +68,13 @@ def rows_of(
         return [v if isinstance(v, Pair) else Pair(v, 0.0 * v) for v in values], []
     matrix = None if variables == 1 else lattice.matrix
     found = known.slopes(ops, z, lattice.constants, precision, matrix)
-    flat: list[Pair] = []
-    for in_z, *in_omegas in found.slopes:
-        if omega:
-            # The point moves with the half-periods.
-            flat += [slope + in_z.scale(x) for slope, x in zip(in_omegas, points, strict=True)]
-        else:
-            flat += [in_z, *in_omegas]
-    return list(found.values), flat
+    by_value = found.slopes
+    if omega:  # the point moves with the half-periods
+        by_value = tuple(
+            tuple(slope + in_z.scale(x) for slope, x in zip(in_omegas, points, strict=True))
+            for in_z, *in_omegas in found.slopes
+        )
+    return list(found.values), [slope for slopes in zip(*by_value, strict=True) for slope in slopes]
 
 
 # --- Tables --------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ matrix of the reduction leads back to the half-periods given. In z there are the
 :math:`\zeta' = -\wp`, :math:`\sigma' = \sigma\zeta`, :math:`\wp'' = 6\wp^2 - g_2/2`.
 
 Each function returns its values, their slopes in z, and, if a matrix is given, their slopes in
-omega1 and in omega3. At poles, and where a value overflows, all slopes are 0.
+omega1 and in omega3. Where a value or a slope is not finite, at poles for example, the slope is 0:
+then a point that a loss leaves out does not spoil the derivative in the lattice.
 The Green function is real. Its slope s in a complex number x stands for dG = Re(s dx).
 """
 
@@ -200,10 +201,9 @@ def inverse_wp(
     """The solution z has the slope 1/wp'(z) in w and -wp_omega/wp'(z) in a half-period."""
     z = algebra.inverse_wp(ops, w, without_slopes(c), precision)
     (_, wp_prime), (of_wp, _) = wp_and_prime(ops, z, c, precision, matrix)
-    is_infinite = ops.isinf(wp_prime.re)
     inverse = wp_prime.reciprocal()
     found = (inverse, *(-(slope * inverse) for slope in of_wp[1:]))
-    return ValuesAndSlopes((z,), (tuple(_unless(ops, is_infinite, slope) for slope in found),))
+    return ValuesAndSlopes((z,), (tuple(_finite_slope(ops, z, slope) for slope in found),))
 
 
 def _assembled(
@@ -220,8 +220,7 @@ def _assembled(
         slopes = [expansion.in_z]
         if matrix is not None:
             slopes += _in_half_periods(expansion, offset, anchor, c, matrix)
-        is_special = ops.isinf(expansion.value.re)
-        rows.append(tuple(_unless(ops, is_special, slope) for slope in slopes))
+        rows.append(tuple(_finite_slope(ops, expansion.value, slope) for slope in slopes))
     return ValuesAndSlopes(tuple(e.value for e in expansions), tuple(rows))
 
 
@@ -250,9 +249,11 @@ def _in_half_periods(
     return [in_a.scale(2.0 * i) + in_b.scale(2.0 * j) for i, j in ((p, r), (q, s))]
 
 
-def _unless(ops: ArrayOps, condition: Any, slope: Pair) -> Pair:
-    """The slope, or 0 where the condition holds."""
-    return Pair(ops.where(condition, 0.0, slope.re), ops.where(condition, 0.0, slope.im))
+def _finite_slope(ops: ArrayOps, value: Pair, slope: Pair) -> Pair:
+    """The slope, or 0 where it or the value is not finite."""
+    total = value.re + slope.re + slope.im
+    is_finite = total - total == 0.0
+    return Pair(ops.where(is_finite, slope.re, 0.0), ops.where(is_finite, slope.im, 0.0))
 
 
 def _period3(c: SeriesConstants) -> Pair:

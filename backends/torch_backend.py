@@ -146,7 +146,9 @@ class TorchBackend(AbstractBackend[Tensor]):
                 values = self._on_tensors(function, points, omega)
             else:
                 values = self._on_numbers(function, points, lattice)
-            return torch.view_as_complex(values.contiguous()).unbind()
+            # A copy, not `contiguous`, which leaves strange strides to dimensions of length 1.
+            parts = values.movedim(1, -1).clone(memory_format=torch.contiguous_format)
+            return torch.view_as_complex(parts).unbind()
 
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
         if torch.compiler.is_compiling() or _needs_plain_torch():

@@ -3,7 +3,7 @@
 ``wefpe::prepare`` makes a table of all constants of a lattice of tensors. ``wefpe::evaluate`` takes
 points and a table and returns values and, if they are wanted, slopes. To torch each of them is one
 operator, eager, compiled or exported. Its derivative is a contraction with the slopes, which are
-known by theorem (`backends.slopes`).
+known by theorem (`backends.slopes`); on a CPU ``wefpe::contract`` does it.
 
 What is differentiated in forward mode, or differentiated again, runs through torch's own operators
 instead (`plain_values`), whose derivatives of any order torch knows.
@@ -30,7 +30,7 @@ from backends.evaluation import (
 )
 from backends.preparation import PreparedLattice
 from backends.torch_ops import PRECISIONS, TorchOps
-from backends.torch_runners import result_shapes, stacked, table_has_slopes
+from backends.torch_runners import contraction_shapes, result_shapes, stacked, table_has_slopes
 from wefpe_core.lattice import Lattice
 
 
@@ -52,6 +52,7 @@ _LIBRARY.define(
     "evaluate(Tensor points, Tensor? omega, Tensor table, str function, str points_are, "
     "int variables, bool compiled) -> (Tensor, Tensor)"
 )
+_LIBRARY.define("contract(Tensor gradient, Tensor slopes, int summed) -> (Tensor, Tensor)")
 
 
 def _fake_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
@@ -100,7 +101,7 @@ def _vmap_evaluate(
         return front.reshape(front.shape[0], *missing, *front.shape[1:])
 
     moved = [batched(t, dim) for t, dim in zip(tensors, in_dims, strict=False)]
-    return torch.ops.wefpe.evaluate(*moved, *options), (1, 2)
+    return torch.ops.wefpe.evaluate(*moved, *options), (2, 3)
 
 
 # --- The derivative of evaluation --------------------------------------------------------------
@@ -124,41 +125,50 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
         in_points, in_omega = _plain_gradients(gradient, points, omega, table, function, points_are)
         return (in_points if wants_points else None, in_omega, None, *nothing)
     variables = 2 if points_are == "coordinates" else (3 if wants_omega else 1)
-    if found.shape[1] < variables:
+    if found.shape[0] < variables:
         if variables > 1 and not table_has_slopes(table):
             table = torch.ops.wefpe.prepare(omega.detach(), True)
         options = (function, points_are, variables, compiled)
         found = torch.ops.wefpe.evaluate(points, omega, table, *options)[1]
-    contracted = _contracted(gradient, found)
-    in_points, in_omega = None, None
-    if points_are == "z" and wants_points:
-        in_points = _summed_to(contracted[0], points.shape)
-    if wants_omega:
-        # (..., 4): the parts of omega1, then those of omega3.
-        in_omega = _summed_to(torch.cat((contracted[-2], contracted[-1]), -1), omega.shape)
-    return (in_points, in_omega, None, *nothing)
+    first = 0 if points_are == "z" and wants_points else found.shape[0] - 2
+    of_points, of_omega = _contracted(gradient, found[first:], omega if wants_omega else None)
+    in_points = _summed_to(of_points[0].movedim(0, -1), points.shape) if first == 0 else None
+    return (in_points, of_omega, None, *nothing)
 
 
-def _contracted(gradient: Tensor, found: Tensor) -> Tensor:
-    """sum over rows of conj(slope) * gradient: (variables, ..., 2).
+def _contracted(
+    gradient: Tensor, found: Tensor, omega: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients in the variables of `found`; in omega they are summed over the points.
 
-    A point whose value nobody differentiates contributes nothing, whatever its slope is.
+    torch's gradient in a complex number is the sum of conj(slope) * gradient.
     """
-    g = gradient[:, None]
-    is_unused = (g == 0.0).all(-1, keepdim=True)
-    found = torch.where(is_unused, 0.0, found)  # 0 times an infinite slope would be NaN
-    same, crossed = g * found, g.flip(-1) * found
-    real = same.sum(-1)
-    imaginary = crossed[..., 0] - crossed[..., 1]
-    return torch.stack((real, imaginary), -1).sum(0)
+    summed = 0 if omega is None else 2
+    is_single = omega is None or omega.ndim == 1
+    if gradient.device.type == "cpu" and is_single:
+        of_points, total = torch.ops.wefpe.contract(gradient, found, summed)
+        return of_points, total.reshape(-1) if summed else None
+    re, im = gradient.unbind(1)
+    a, b = found.unbind(2)
+    products = torch.stack(((a * re + b * im).sum(1), (a * im - b * re).sum(1)), 1)
+    if omega is None:
+        return products, None
+    kept, of_omega = products[:-2], products[-2:].flatten(0, 1)
+    return kept, _summed_to(of_omega.movedim(0, -1), omega.shape)
 
 
 def _summed_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x if x.shape == shape else x.sum_to_size(shape)
 
 
+def _fake_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tensor, Tensor]:
+    kept, total = contraction_shapes(gradient, slopes, summed)
+    return gradient.new_empty(kept), gradient.new_empty(total)
+
+
 torch.library.register_fake("wefpe::prepare", _fake_prepare, lib=_LIBRARY)
 torch.library.register_fake("wefpe::evaluate", _fake_evaluate, lib=_LIBRARY)
+torch.library.register_fake("wefpe::contract", _fake_contract, lib=_LIBRARY)
 torch.library.register_vmap("wefpe::prepare", _vmap_prepare, lib=_LIBRARY)
 torch.library.register_vmap("wefpe::evaluate", _vmap_evaluate, lib=_LIBRARY)
 torch.library.register_autograd(
@@ -169,7 +179,7 @@ torch.library.register_autograd(
 def evaluate_on_parts(
     points: Tensor, omega: Tensor, function: str, points_are: PointsAre, compiled: bool
 ) -> Tensor:
-    """Values on a lattice of tensors, (rows, ..., 2), with derivatives in points and `omega`."""
+    """Values on a lattice of tensors, (rows, 2, ...), with derivatives in points and `omega`."""
     variables = 0
     if torch.is_grad_enabled():
         if omega.requires_grad:
@@ -226,6 +236,7 @@ def _plain_gradients(
 
 _LIBRARY.impl("prepare", torch_runners.numpy_prepare, "CPU")
 _LIBRARY.impl("evaluate", torch_runners.numpy_evaluate, "CPU")
+_LIBRARY.impl("contract", torch_runners.numpy_contract, "CPU")
 _LIBRARY.impl("prepare", torch_runners.cuda_prepare, "CUDA")
 _LIBRARY.impl("evaluate", torch_runners.cuda_evaluate, "CUDA")
 for _key in ("MPS", "XPU", "HPU", "PrivateUse1"):

@@ -9,8 +9,9 @@ No derivative is taken here: slopes are results like values.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -47,15 +48,25 @@ from backends.torch_ops import PRECISIONS, TorchOps
 def result_shapes(
     points: Tensor, table: Tensor, function: str, variables: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of the values, (values, 2, ...), and of the slopes, (variables, values, 2, ...).
+
+    Real and imaginary parts are apart, so that a loop over points reads and writes in order.
+    """
     shape = torch.broadcast_shapes(points.shape[:-1], table.shape[:-1])
     rows = FUNCTIONS[function].rows
-    return (rows, *shape, 2), (rows, variables, *shape, 2)
+    return (rows, 2, *shape), (variables, rows, 2, *shape)
+
+
+def contraction_shapes(
+    gradient: Tensor, slopes: Tensor, summed: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return (slopes.shape[0] - summed, 2, *gradient.shape[2:]), (summed, 2)
 
 
 def stacked(rows: Sequence[Pair], shape: Sequence[int]) -> Tensor:
-    """Rows of complex numbers as one real tensor, (rows, ..., 2)."""
+    """Rows of complex numbers as one real tensor, (rows, 2, ...)."""
     parts = [part.expand(shape) for row in rows for part in (row.re, row.im)]
-    return torch.stack(parts, -1).unflatten(-1, (-1, 2)).movedim(-2, 0)
+    return torch.stack(parts).unflatten(0, (-1, 2))
 
 
 def table_has_slopes(table: Tensor) -> bool:
@@ -119,17 +130,51 @@ def numpy_evaluate(
     constants = _constants_for(which, omega, table)
     shapes = result_shapes(points, table, function, variables)
     values, found = (points.new_empty(shape) for shape in shapes)
-    rows = [*values.numpy(), *found.flatten(0, 1).numpy()]
     x, y = (np.ascontiguousarray(part) for part in _parts(points))
     with np.errstate(all="ignore"):
         if table.ndim > 1:  # a batch of lattices broadcasts against the points
-            _fill(rows, run(x, y, *constants))
+            targets = [*values.flatten(0, 1).numpy(), *found.flatten(0, 2).numpy()]
+            _fill(targets, run(x, y, *constants))
             return values, found
-        x, y, rows = x.reshape(-1), y.reshape(-1), [row.reshape(-1, 2) for row in rows]
-        for start in range(0, x.size, BLOCK):
-            part = slice(start, start + BLOCK)
-            _fill([row[part] for row in rows], run(x[part], y[part], *constants))
+        targets = [*_planes(values, 2), *_planes(found, 3)]
+        x, y = x.reshape(-1), y.reshape(-1)
+        for part in _blocks(x.size):
+            _fill([target[part] for target in targets], run(x[part], y[part], *constants))
     return values, found
+
+
+def _planes(tensor: Tensor, dims: int) -> Any:
+    """The memory of a contiguous tensor as an array: its first dimensions in one, then the rest."""
+    array = tensor.detach().numpy()
+    return array.reshape(math.prod(array.shape[:dims]), math.prod(array.shape[dims:]))
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
+
+
+def numpy_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tensor, Tensor]:
+    """The operator ``wefpe::contract``, block by block, so that products stay in the cache."""
+    shapes = contraction_shapes(gradient, slopes, summed)
+    result, total = gradient.new_empty(shapes[0]), gradient.new_zeros(shapes[1])
+    size = math.prod(gradient.shape[2:])
+    g = gradient.detach().numpy().reshape(*gradient.shape[:2], size)
+    s = slopes.detach().numpy().reshape(*slopes.shape[:3], size)
+    kept, sums = len(s) - summed, total.numpy()
+    target = result.numpy().reshape(kept, 2, size)
+    with np.errstate(all="ignore"):
+        for part in _blocks(size):
+            re, im = (np.ascontiguousarray(g[:, k, part]) for k in (0, 1))
+            for variable, (a, b) in enumerate(s[..., part].swapaxes(1, 2)):
+                if variable < kept:
+                    np.sum(a * re + b * im, axis=0, out=target[variable, 0, part])
+                    np.sum(a * im - b * re, axis=0, out=target[variable, 1, part])
+                else:
+                    for row in range(len(re)):  # products of vectors, which BLAS does best
+                        real = a[row] @ re[row] + b[row] @ im[row]
+                        imaginary = a[row] @ im[row] - b[row] @ re[row]
+                        sums[variable - kept] += (real, imaginary)
+    return result, total
 
 
 def _constants_for(which: Evaluation, omega: Tensor | None, table: Tensor) -> list[Any]:
@@ -141,9 +186,9 @@ def _constants_for(which: Evaluation, omega: Tensor | None, table: Tensor) -> li
     return [sources[name[0]][int(name[1:])] for name in names]
 
 
-def _fill(rows: Sequence[Any], parts: Sequence[Any]) -> None:
-    for row, re, im in zip(rows, parts[0::2], parts[1::2], strict=True):
-        row[..., 0], row[..., 1] = re, im
+def _fill(targets: Sequence[Any], results: Sequence[Any]) -> None:
+    for target, result in zip(targets, results, strict=True):
+        target[...] = result
 
 
 def _parts(tensor: Tensor) -> Any:
@@ -205,8 +250,8 @@ def cuda_evaluate(
         return torch_evaluate(points, omega, table, function, points_are, variables, compiled)
     shapes = result_shapes(points, table, function, variables)
     values, found = (points.new_empty(shape) for shape in shapes)
-    shape = shapes[0][1:-1]
-    count = values[0].numel() // 2
+    shape = shapes[0][2:]
+    count = values[0, 0].numel()
     if not count:
         return values, found
     points = points.detach().expand(*shape, 2).contiguous()
@@ -263,16 +308,22 @@ def rows_on_table(
     points_are: str,
     variables: int,
 ) -> tuple[Tensor, Tensor]:
-    ops, precision = TorchOps(points.dtype), PRECISIONS[points.dtype]
-    lattice = from_flat(table.unbind(-1), precision, variables)
-    given = omega.unbind(-1) if omega is not None and points_are == "coordinates" else ()
-    rows = rows_of(ops, function, points.unbind(-1), given, lattice, precision, variables)
     shapes = result_shapes(points, table, function, variables)
-    shape = shapes[0][1:-1]
-    values = stacked(rows[0], shape)
-    if not variables:
-        return values, points.new_empty(shapes[1])
-    return values, stacked(rows[1], shape).unflatten(0, shapes[1][:2])
+    given = omega if points_are == "coordinates" else None
+    x, y = points.unbind(-1)
+    values, found = _stacked_rows(x, y, given, table, function, variables)
+    return values.reshape(shapes[0]), found.reshape(shapes[1])
+
+
+def _stacked_rows(
+    x: Tensor, y: Tensor, omega: Tensor | None, table: Tensor, function: str, variables: int
+) -> tuple[Tensor, Tensor]:
+    ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
+    lattice = from_flat(table.unbind(-1), precision, variables)
+    given = () if omega is None else omega.unbind(-1)
+    values, found = rows_of(ops, function, (x, y), given, lattice, precision, variables)
+    shape = torch.broadcast_shapes(x.shape, table.shape[:-1])
+    return stacked(values, shape), stacked(found, shape) if found else x.new_empty((0,))
 
 
 _COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
@@ -292,24 +343,27 @@ def _compiled_evaluate(
     variables: int,
 ) -> tuple[Tensor, Tensor]:
     """`rows_on_table`, compiled by torch.compile; values and slopes only, never a backward pass."""
-    if table.ndim > 1:  # a batch of lattices broadcasts against the points
-        return _compiler(function, points_are, variables)(points, omega, table)
-    # One dimension and one stride: one compilation serves every shape.
-    flat = points.reshape(-1, 2).clone(memory_format=torch.contiguous_format)
-    values, found = _compiler(function, points_are, variables)(flat, omega, table)
+    x, y = points.detach().unbind(-1)
+    if table.ndim == 1:  # a batch of lattices broadcasts against the points as they are
+        x, y = x.reshape(-1), y.reshape(-1)
+    # One stride: one compilation serves every shape. (A single element with the stride of a
+    # complex number counts as contiguous; a copy does not have that stride.)
+    x, y = (part.clone(memory_format=torch.contiguous_format) for part in (x, y))
+    given = omega.detach() if omega is not None and points_are == "coordinates" else None
+    values, found = _compiler(function, given is not None, variables)(x, y, given, table)
     shapes = result_shapes(points, table, function, variables)
     return values.reshape(shapes[0]), found.reshape(shapes[1])
 
 
 @cache
-def _compiler(function: str, points_are: str, variables: int) -> Callable[..., Any]:
-    """The compiled operator, separately for each function and number of variables."""
+def _compiler(function: str, moves: bool, variables: int) -> Callable[..., Any]:
+    """The compiled evaluation, separately for each kind."""
 
-    def specialised(points: Tensor, omega: Tensor | None, table: Tensor) -> Any:
-        return rows_on_table(points, omega, table, function, points_are, variables)
+    def specialised(x: Tensor, y: Tensor, omega: Tensor | None, table: Tensor) -> Any:
+        return _stacked_rows(x, y, omega, table, function, variables)
 
     # A code object of its own: torch counts (and limits) recompilations by code object.
-    name = f"{function}_{points_are}_{variables}"
+    name = f"{function}_{'coordinates' if moves else 'z'}_{variables}"
     specialised.__code__ = specialised.__code__.replace(co_name=name)
     run = torch.compile(specialised, fullgraph=True, dynamic=True, options=_COMPILER_OPTIONS)
 
