@@ -87,6 +87,24 @@ def learned_lattices(encoding: AbstractEncoding) -> int:
     )
 
 
+def ceilings_of(encoding: AbstractEncoding) -> dict[str, float]:
+    """The budgets of a step of one layer, eager and compiled; none if no lattice is learned."""
+    lattices = learned_lattices(encoding)
+    if not lattices:
+        return {}
+    ceilings = {how: lattices * budget("encoding", how) for how in ("eager", "compiled")}
+    if _has_hidden_layers(encoding):
+        ceilings["compiled"] += budget("hidden layers", "compiled")
+    return ceilings
+
+
+def _has_hidden_layers(encoding: AbstractEncoding) -> bool:
+    return any(
+        isinstance(module, nn.Sequential) and sum(isinstance(x, nn.Linear) for x in module) > 1
+        for module in encoding.modules()
+    )
+
+
 @dataclass(frozen=True)
 class StepCounts:
     """The counts of one step: eager, compiled if that was asked for, on a device if it counts."""
@@ -130,7 +148,7 @@ class EncodingCounts:
     model: StepCounts  # a step of the same model without any encoding
     one_layer: StepCounts = field(default_factory=StepCounts)
     step: StepCounts = field(default_factory=StepCounts)
-    lattices: int = 0  # how many are learned; without one there is no budget
+    ceilings: Mapping[str, float] = field(default_factory=dict)  # empty: there is no budget
     problem: str | None = None  # why there are no counts
 
     @property
@@ -146,12 +164,8 @@ class EncodingCounts:
         return 100.0 * self.one_layer.compiled.total / self.model.compiled.total
 
     @property
-    def ceilings(self) -> dict[str, float]:
-        return {how: self.lattices * budget("encoding", how) for how in ("eager", "compiled")}
-
-    @property
     def is_kept(self) -> bool | None:
-        if self.problem or not self.lattices:
+        if self.problem or not self.ceilings:
             return False if self.problem else None
         compiled = self.one_layer.compiled
         is_kept = self.one_layer.both.total <= self.ceilings["eager"]
@@ -160,7 +174,7 @@ class EncodingCounts:
     def as_json(self) -> dict[str, Any]:
         counts = {key: getattr(self, key).as_json() for key in ("one_layer", "step", "model")}
         derived = {"eager_share": self.eager_share, "compiled_share": self.compiled_share}
-        known: dict[str, Any] = {"name": self.name, "lattices": self.lattices}
+        known: dict[str, Any] = {"name": self.name, "ceilings": dict(self.ceilings)}
         known |= {"problem": self.problem, "is_kept": self.is_kept}
         return known | counts | derived
 
@@ -182,7 +196,7 @@ def count_encoding(
         model,
         counts_of(one_layer, compiled=compiled),
         counts_of(step, compiled=False, count_device=count_device),
-        learned_lattices(encoding),
+        ceilings_of(encoding),
     )
 
 
@@ -210,7 +224,7 @@ def count_table(rows: Sequence[EncodingCounts]) -> Table:
                 else f"{benchmark.three_digits(row.compiled_share)} %",
             ]
         limits = " / ".join(f"{ceiling:g}" for ceiling in row.ceilings.values())
-        benchmark.add_row(table, name, numbers, f"<= {limits}" if row.lattices else "", row.is_kept)
+        benchmark.add_row(table, name, numbers, f"<= {limits}" if limits else "", row.is_kept)
     for model in [row.model for row in rows[:1]]:
         numbers = ["", *_operators(model), "", "", _compiled(model), ""]
         benchmark.add_row(table, "the model itself", numbers, "", None)

@@ -105,14 +105,17 @@ def test_the_table_and_the_file_hold_the_figures(run, tmp_path):
     assert written["counts"][1]["step"]["forward"]["names"] == {"aten::slice": 1}
 
 
-def counts(eager=120, compiled: int | None = 10, lattices=1, problem=None):
+BUDGET = {"eager": 120.0, "compiled": 10.0}
+
+
+def counts(eager=120, compiled: int | None = 10, ceilings=BUDGET, problem=None):
     one_layer = StepCounts(
         Operators(launching=eager - 20),
         Operators(launching=12, free=8),
         None if compiled is None else CompiledCalls(generated=compiled - 1, extern=1),
     )
     model = StepCounts(Operators(launching=224), compiled=CompiledCalls(generated=40))
-    return EncodingCounts("some", model, one_layer, one_layer, lattices, problem)
+    return EncodingCounts("some", model, one_layer, one_layer, ceilings, problem)
 
 
 @pytest.mark.parametrize(
@@ -123,15 +126,29 @@ def counts(eager=120, compiled: int | None = 10, lattices=1, problem=None):
         ({"compiled": 11}, False),
         ({"compiled": None}, True),
         ({"compiled": None, "eager": 121}, False),
-        ({"eager": 240, "compiled": 20, "lattices": 2}, True),
-        ({"eager": 240, "compiled": 21, "lattices": 2}, False),
-        ({"eager": 5000, "lattices": 0}, None),
-        ({"lattices": 0, "problem": "failed: reason"}, False),
+        ({"eager": 5000, "ceilings": {}}, None),
+        ({"ceilings": {}, "problem": "failed: reason"}, False),
     ],
     ids=str,
 )
 def test_a_budget_is_kept_or_not(given, expected):
     assert counts(**given).is_kept is expected
+
+
+def test_budgets_grow_with_lattices_and_hidden_layers():
+    def ceilings(name, **options):
+        model = build_vit("micro", encoding=name, encoding_options=options)
+        return count_models.ceilings_of(model.encoding)
+
+    layers = count_models.budget("hidden layers", "compiled")
+    for how in ("eager", "compiled"):
+        allowed = count_models.budget("encoding", how)
+        assert ceilings("weierstrass")[how] == ceilings("weierstrass_green")[how] == allowed
+        assert ceilings("combined")[how] == 2 * allowed
+        assert ceilings("weierstrass", projection="mlp")[how] == allowed + layers * (
+            how == "compiled"
+        )
+    assert ceilings("weierstrass", learnable=False) == ceilings("learned") == {}
 
 
 def test_shares_are_of_what_the_model_launches():
