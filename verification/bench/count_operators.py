@@ -80,23 +80,27 @@ class OperatorCounter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts = Operators()
+        self._made: set[int] = set()  # memory that an operator has made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        known = {_memory(x) for x in given}
         if func.namespace == "aten" or not given:
             result = func(*args, **kwargs)
         else:
             key = torch._C._dispatch_key_for_device(given[0].device.type)
             keys = torch._C.DispatchKeySet(torch._C.DispatchKey.__members__[key])
-            with self:  # which is switched off while it handles an operator
+            with OperatorCounter() as inside:
                 result = func.redispatch(keys, *args, **kwargs)
+            self.counts += inside.counts
+            known |= inside._made
         made = [x for x in tree_leaves(result) if isinstance(x, Tensor)]
-        known = {_memory(x) for x in given}
         new = {_memory(x): x.untyped_storage().nbytes() for x in made if _memory(x) not in known}
-        is_view = bool(made) and not new and not func._schema.is_mutable
+        self._made |= new.keys()
+        is_view = bool(made) and {_memory(x) for x in made} <= {_memory(x) for x in given}
         is_empty = func._schema.name.removeprefix("aten::") in _EMPTY
-        is_free = int(is_view or is_empty)
+        is_free = int((is_view and not func._schema.is_mutable) or is_empty)
         self.counts += Operators(
             1 - is_free, is_free, sum(new.values()), Counter([func._schema.name])
         )

@@ -118,6 +118,8 @@ def test_an_operator_of_ones_own_hides_nothing(hiding_operator):
     counts = count_operators(lambda: hiding_operator(x))
     inside = {"aten::sin": 1, "aten::add": 1, "aten::mul": 1, "aten::exp": 1}
     assert counts.names == {f"{NAMESPACE}::hiding": 1, **inside}
+    assert (counts.launching, counts.free) == (5, 0)
+    assert counts.new_bytes == 4 * 24  # the result is the memory of the last one
     assert torch.equal(hiding_operator(x), ((x.sin() + 1.0) * 2.0).exp())
 
 
