@@ -66,6 +66,9 @@ def models(
     only: Only = "",
     json: JsonFile = None,
     check: Check = False,
+    compiled: Annotated[
+        bool, typer.Option(help="Compile each encoding too and count its kernels: some minutes.")
+    ] = True,
 ) -> int:
     """Time training steps of a ViT with each encoding, and beside timm's.
 
@@ -74,11 +77,23 @@ def models(
     encoding alone is all it computes in one step of that batch, forward and backward. What a step
     costs beyond both is what the model does with the encoding: a bias takes attention off its
     fastest path.
+
+    A second table counts the operators of the encoding alone, forward and backward, because each
+    costs a launch on a GPU: for one layer of the model, which has a budget, and for all layers,
+    beside those of the model without the optimiser. Operators are what torch dispatches; those
+    that are no views launch. Counts do not depend on the machine or the batch.
     """
     from verification.bench import time_models
 
     return time_models.run(
-        batch=batch, repeat=repeat, size=size, device=device, only=only, json=json, check=check
+        batch=batch,
+        repeat=repeat,
+        size=size,
+        device=device,
+        only=only,
+        json=json,
+        check=check,
+        compiled=compiled,
     )
 
 

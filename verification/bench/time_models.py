@@ -16,11 +16,20 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor, nn
 
-from training.encodings import AbstractEncoding
 from training.models import VIT_SIZES, VisionTransformer, build_vit
 from training.models.timm_import import timm_vit
 from verification.bench import benchmark
 from verification.bench.benchmark import Quantity, Work
+from verification.bench.count_models import (
+    DeviceCounter,
+    EncodingCounts,
+    count_encoding,
+    count_table,
+    counts_of,
+    device_table,
+    encoding_step,
+    model_step,
+)
 from wefpe_core import InputError
 from wefpe_core.reporting import cores_and_load, describe_versions
 
@@ -112,36 +121,6 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Work:
     return step
 
 
-def encoding_pass(model: VisionTransformer, batch: int, device: str) -> Work | None:
-    """What the encoding computes in one step, forward and backward; None if it computes nothing."""
-    encoding: AbstractEncoding = model.encoding
-    grid, depth = encoding.size.grid, encoding.size.depth
-    shape = (batch, encoding.size.num_heads, grid[0] * grid[1], encoding.size.head_dim)
-    q, k = (torch.randn(shape, device=device).requires_grad_() for _ in range(2))
-
-    def answers() -> list[Tensor]:
-        found: list[Tensor | None] = [encoding.additive(grid), encoding.prefix(1)]
-        with encoding.shared_pass():
-            for layer in range(depth):
-                if encoding.kind in ("rotary", "combined"):
-                    found += encoding.rotate(q, k, grid, layer)
-                found.append(encoding.bias(grid, layer))
-        return [answer for answer in found if answer is not None]
-
-    upstream = [torch.ones_like(answer) for answer in answers()]
-    if not upstream:
-        return None
-
-    def work() -> None:
-        for tensor in (q, k, *encoding.parameters()):
-            tensor.grad = None
-        pairs = [p for p in zip(answers(), upstream, strict=True) if p[0].requires_grad]
-        if pairs:
-            torch.autograd.backward([a for a, _ in pairs], [b for _, b in pairs])
-
-    return work
-
-
 def measure(
     entries: Sequence[ModelEntry],
     *,
@@ -185,11 +164,49 @@ def _prepared(
         step()
         alone = None
         if isinstance(model, VisionTransformer):
-            alone = encoding_pass(model, len(images), device)
+            encoding = model.encoding
+            alone = encoding_step(encoding, len(images), device, layers=encoding.size.depth)
     except Exception as error:
         timing.problem = benchmark.failure(error)
         return None
     return step, alone
+
+
+def count(
+    entries: Sequence[ModelEntry],
+    *,
+    size: str,
+    device: str,
+    compiled: bool,
+    count_device: DeviceCounter | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[EncodingCounts]:
+    """Count the operators of every encoding of ours; an error becomes a row."""
+    side = VIT_SIZES[size]["image_size"]
+    images, labels = torch.zeros(2, 3, side, side, device=device), torch.arange(2, device=device)
+    plain = model_of(ModelEntry("none", "none"), size, device)
+    tell("counting: the model itself")
+    own = counts_of(model_step(plain, images, labels), compiled=compiled, count_device=count_device)
+    rows = []
+    for entry in entries:
+        if entry.encoding is None:
+            continue
+        tell(f"counting: {entry.name}")
+        try:
+            model = model_of(entry, size, device)
+            assert isinstance(model, VisionTransformer)
+            row = count_encoding(
+                entry.name,
+                model.encoding,
+                own,
+                device=device,
+                compiled=compiled,
+                count_device=count_device,
+            )
+        except Exception as error:
+            row = EncodingCounts(entry.name, own, problem=benchmark.failure(error))
+        rows.append(row)
+    return rows
 
 
 def compare(timings: Sequence[StepTiming]) -> list[Quantity]:
@@ -234,9 +251,14 @@ def run(
     only: str = "",
     json: Path | None = None,
     check: bool = False,
+    compiled: bool = True,
     entries: Sequence[ModelEntry] = ENTRIES,
+    count_device: DeviceCounter | None = None,
 ) -> int:
-    """Time the entries whose name contains `only`, print the tables, and judge if asked to."""
+    """Time and count the entries whose name contains `only`, print the tables, judge if asked to.
+
+    `count_device` counts what a step does on the device, such as launches and copies.
+    """
     benchmark.check_device(device)
     entries = [entry for entry in entries if only in entry.name]
     if not entries:
@@ -256,18 +278,26 @@ def run(
     console, progress = Console(width=None if sys.stdout.isatty() else 120), Console(stderr=True)
     benchmark.print_setting(setting, console)
     with benchmark.one_thread(torch_too=True), progress.status("") as status:
-        timings = measure(
+
+        def tell(text: str) -> None:
+            status.update(escape(text))
+
+        timings = measure(entries, size=size, batch=batch, repeat=repeat, device=device, tell=tell)
+        counts = count(
             entries,
             size=size,
-            batch=batch,
-            repeat=repeat,
             device=device,
-            tell=lambda text: status.update(escape(text)),
+            compiled=compiled,
+            count_device=count_device,
+            tell=tell,
         )
     quotients = compare(timings)
-    console.print("", timing_table(timings))
+    console.print("", timing_table(timings), count_table(counts))
+    on_device = device_table(counts)
+    if on_device is not None:
+        console.print(on_device)
     if quotients:
         console.print(benchmark.quantity_table("Against each other", quotients))
     if json:
-        benchmark.write_json(json, setting, timings=timings, quotients=quotients)
-    return benchmark.exit_code(check, timings, quotients)
+        benchmark.write_json(json, setting, timings=timings, counts=counts, quotients=quotients)
+    return benchmark.exit_code(check, timings, counts, quotients)

@@ -13,13 +13,15 @@ torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 from training import cli
 from training.encodings.learned_lattice import LatticeParameter
 from training.models import build_vit
-from verification.bench import time_models
+from verification.bench import count_models, time_models
 from verification.bench.benchmark import Quantity
+from verification.bench.count_models import EncodingCounts, StepCounts
+from verification.bench.count_operators import CompiledCalls, Operators
 from verification.bench.time_models import COMPARISONS, ENTRIES, TIMM, ModelEntry, StepTiming
 from verification.tests.encoding_cases import NAMES
 from wefpe_core import InputError
 
-TINY: dict[str, Any] = {"size": "micro", "batch": 2, "repeat": 2}
+TINY: dict[str, Any] = {"size": "micro", "batch": 2, "repeat": 2, "compiled": False}
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def run(capsys):
     """Run the benchmark on the entries given; the exit code and what it prints."""
 
     def run(entries, **options):
-        code = time_models.run(entries=entries, **TINY, **options)
+        code = time_models.run(entries=entries, **(TINY | options))
         return code, capsys.readouterr().out
 
     return run
@@ -79,11 +81,11 @@ def test_each_entry_can_be_timed(entry):
 
 def test_the_encoding_alone_reaches_all_its_parameters():
     for name in ("rope_mixed", "weierstrass", "weierstrass_relative", "weierstrass_green"):
-        model = build_vit("micro", encoding=name)
-        work = time_models.encoding_pass(model, batch=2, device="cpu")
+        encoding = build_vit("micro", encoding=name).encoding
+        work = count_models.encoding_step(encoding, 2, "cpu", layers=encoding.size.depth)
         assert work is not None
         work()
-        for key, parameter in model.encoding.named_parameters():
+        for key, parameter in encoding.named_parameters():
             assert parameter.grad is not None, key
 
 
@@ -99,6 +101,120 @@ def test_the_table_and_the_file_hold_the_figures(run, tmp_path):
     written = json.loads(path.read_text(encoding="utf-8"))
     assert [each["name"] for each in written["timings"]] == ["none", "[learned]"]
     assert all(len(each["step"]) == 2 for each in written["timings"])
+    assert [each["name"] for each in written["counts"]] == ["none", "[learned]"]
+    assert written["counts"][1]["step"]["forward"]["names"] == {"aten::slice": 1}
+
+
+BUDGET = {"eager": 120.0, "compiled": 10.0}
+
+
+def counts(eager=120, compiled: int | None = 10, ceilings=BUDGET, problem=None):
+    one_layer = StepCounts(
+        Operators(launching=eager - 20),
+        Operators(launching=12, free=8),
+        None if compiled is None else CompiledCalls(generated=compiled - 1, extern=1),
+    )
+    model = StepCounts(Operators(launching=224), compiled=CompiledCalls(generated=40))
+    return EncodingCounts("some", model, one_layer, one_layer, ceilings, problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, True),
+        ({"eager": 121}, False),
+        ({"compiled": 11}, False),
+        ({"compiled": None}, True),
+        ({"compiled": None, "eager": 121}, False),
+        ({"eager": 5000, "ceilings": {}}, None),
+        ({"ceilings": {}, "problem": "failed: reason"}, False),
+    ],
+    ids=str,
+)
+def test_a_budget_is_kept_or_not(given, expected):
+    assert counts(**given).is_kept is expected
+
+
+def test_budgets_grow_with_lattices_and_hidden_layers():
+    def ceilings(name, **options):
+        model = build_vit("micro", encoding=name, encoding_options=options)
+        return count_models.ceilings_of(model.encoding)
+
+    layers = count_models.budget("hidden layers", "compiled")
+    for how in ("eager", "compiled"):
+        allowed = count_models.budget("encoding", how)
+        assert ceilings("weierstrass")[how] == ceilings("weierstrass_green")[how] == allowed
+        assert ceilings("combined")[how] == 2 * allowed
+        assert ceilings("weierstrass", projection="mlp")[how] == allowed + layers * (
+            how == "compiled"
+        )
+    assert ceilings("weierstrass", learnable=False) == ceilings("learned") == {}
+
+
+def test_shares_are_of_what_the_model_launches():
+    assert counts().eager_share == pytest.approx(50.0)
+    assert counts().compiled_share == pytest.approx(25.0)
+    assert counts(compiled=None).compiled_share is None
+
+
+def test_a_model_with_an_encoding_has_the_operators_of_both():
+    """What the encoding adds to a step is what it costs alone, and one addition each way."""
+    images, labels = torch.zeros(2, 3, 32, 32), torch.arange(2)
+    entries = [ModelEntry("learned", "learned"), ModelEntry("weierstrass", "weierstrass")]
+    totals = {}
+    for name in ("none", "learned", "weierstrass"):
+        model = time_models.model_of(ModelEntry(name, name), "micro", "cpu")
+        step = count_models.model_step(model, images, labels)
+        totals[name] = count_models.counts_of(step, compiled=False).both.total
+    for row in time_models.count(entries, size="micro", device="cpu", compiled=False):
+        assert row.model.both.total == totals["none"]
+        assert 0 < totals[row.name] - totals["none"] - row.step.both.total < 10
+
+
+def test_counts_do_not_depend_on_the_batch():
+    encoding = build_vit("micro", encoding="rope_mixed").encoding
+    few, many = (
+        count_models.counts_of(
+            count_models.encoding_step(encoding, batch, "cpu", layers=4), compiled=False
+        )
+        for batch in (2, 5)
+    )
+    assert few.both.names == many.both.names
+    assert few.both.total == many.both.total > 0
+
+
+def test_what_a_device_counts_is_shown(run, tmp_path):
+    calls = []
+
+    def count_device(work):
+        work()
+        calls.append(work)
+        return {"launches": 1234, "waits": len(calls)}
+
+    entries = [ModelEntry("none", "none"), ModelEntry("learned", "learned")]
+    path = tmp_path / "bench.json"
+    _, output = run(entries, count_device=count_device, json=path)
+    on_device = output.partition("On the device")[2]
+    rows = {line.split()[0]: line.split()[1:] for line in on_device.splitlines() if line.split()}
+    assert rows["none"] == ["0", "0"]  # it computes nothing, so nothing is run
+    assert rows["learned"] == ["1,234", "2"]
+    assert rows["the"] == ["model", "itself", "1,234", "1"]
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written["counts"][1]["step"]["device"] == {"launches": 1234, "waits": 2}
+    assert "On the device" not in run(entries)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_compiled_kernels_are_counted_beside_those_of_the_model(run, tmp_path):
+    path = tmp_path / "bench.json"
+    fixed = ModelEntry("fixed", "weierstrass", {"learnable": False})
+    run([fixed], compiled=True, json=path)
+    (row,) = json.loads(path.read_text(encoding="utf-8"))["counts"]
+    assert row["problem"] is None
+    encoding, model = (row[key]["compiled"]["total"] for key in ("one_layer", "model"))
+    assert 0 < encoding < model
+    assert row["compiled_share"] == pytest.approx(100.0 * encoding / model)
 
 
 def test_a_broken_entry_costs_no_other_and_fails_the_check(run):
@@ -107,6 +223,10 @@ def test_a_broken_entry_costs_no_other_and_fails_the_check(run):
     assert code == 1
     assert "failed: EncodingOptionError" in output
     assert run(entries)[0] == 0
+    broken, sound = time_models.count(entries, size="micro", device="cpu", compiled=False)
+    assert broken.problem is not None
+    assert broken.problem.startswith("failed: EncodingOptionError")
+    assert sound.problem is None
 
 
 @pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
