@@ -299,12 +299,11 @@ def _simplified(
             return arguments[1] if first else arguments[2]
         case "where" if _is(arguments[1], last):
             return last
-        case "not" if isinstance(first, bool):
-            return not first
-        case "and" | "or" if isinstance(first, bool):
-            return last if first == (operator == "and") else first
-        case "and" | "or" if isinstance(last, bool):
-            return first if last == (operator == "and") else last
+        # No simplification gives True or False: Python's ~True is -2.
+        case "and" | "or" if first is (operator == "and"):
+            return last
+        case "and" | "or" if last is (operator == "and"):
+            return first
         case "neg" | "not" if isinstance(first, str) and first in statements:
             inner = statements[first]
             return inner.arguments[0] if inner.operator == operator else None

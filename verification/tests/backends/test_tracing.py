@@ -101,8 +101,6 @@ SIMPLIFIED = {
     "where True": lambda ops, x: ops.where(True, x, 2.0),
     "where False": lambda ops, x: ops.where(False, 2.0, x),
     "where same": lambda ops, x: ops.where(x < 1.0, x, x),
-    "and True": lambda ops, x: ops.where(True & (x < 9.0) | False, x, x),
-    "not": lambda ops, x: ops.where(~~(x == x), x, x),
 }
 
 
@@ -116,6 +114,18 @@ def test_simplified_expressions_have_the_same_bits_for_every_number(name: str) -
         with np.errstate(all="ignore"):
             want = float(function(NumpyOps(np.dtype(np.float64)), np.float64(x)))
         assert same(traced(x)[0], want), x
+
+
+def test_conditions_are_simplified_but_never_to_a_python_bool() -> None:
+    """Python's ~True is -2, so a constant condition stays a statement."""
+    kept = [lambda c: c & True, lambda c: True & c, lambda c: c | False, lambda c: ~(~c)]
+    for function in kept:
+        program = trace(lambda ops, x, f=function: ops.where(f(x < 1.0), 2.0, 3.0), ["x"])
+        assert operators(program) == ["lt", "where"]
+    program = trace(lambda ops, x: ops.where(~((x < 1.0) & False), x, 3.0), ["x"])
+    assert python_function(program, "f")(0.5) == (0.5,)
+    with pytest.raises(InputError, match="constant condition"):
+        triton_prepare(program, "run", "float64")
 
 
 def test_signed_zeros_infinities_and_nan_are_constants_of_their_own() -> None:
