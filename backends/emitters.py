@@ -53,6 +53,7 @@ _PYTHON = {
     "rint": f"{_RINT} if -1e15 < {{0}} < 1e15 else {{0}}",
     "power_of_two": "0.5 * {0} / frexp({0})[0]",
     "leading_bits": "leading_bits({0}, {1:.0f})",
+    "two_to": "ldexp(1.0, int({0}))",
     "sqrt": "sqrt({0})",
     "hypot": "float(hypot({0}, {1}))",
     **{name: f"float({name}({{0}}))" for name in ("exp", "expm1", "sin", "cos", "log")},
@@ -112,7 +113,7 @@ def python_function(
 ) -> FunctionType:
     """The function of `python_source`; `elementary` replaces functions of the module math."""
     namespace: dict[str, Any] = {
-        **{key: getattr(math, key) for key in (*ELEMENTARY, "sqrt", "copysign", "frexp")},
+        **{key: getattr(math, key) for key in (*ELEMENTARY, "sqrt", "copysign", "frexp", "ldexp")},
         "inf": math.inf,
         "nan": math.nan,
         "leading_bits": leading_bits,
@@ -198,23 +199,72 @@ _NUMBA = {
     **{name: f"math.{name}({{0}})" for name in ("exp", "expm1", "sin", "cos", "log", "sqrt")},
     "hypot": "math.hypot({0}, {1})",
 }
+# Adding 1.5 * 2**52 puts the bits of an integer at the end of a number, as in rint. From there
+# they are moved to its exponent.
+_NUMBA_TARGETS = {
+    dtype: {
+        **_NUMBA,
+        "two_to": f"np.{integer}((np.{dtype}({{0}} + shift).view(np.{integer}) + {bias}) << {bits})"
+        f".view(np.{dtype})",
+    }
+    for dtype, integer, bias, bits in (
+        ("float64", "int64", 1023, 52),
+        ("float32", "int32", 127, 23),
+    )
+}
+_SHIFT = {"float64": 1.5 * 2.0**52, "float32": 1.5 * 2.0**23}
 
 
-def numba_source(program: Program, name: str, dtype: str) -> str:
-    """A function ``name(x, y, table)`` for numba; its globals are math and NumPy as np.
+def numba_source(program: Program, dtype: str, parts: int) -> str:
+    """A module for numba with the functions at_number and at_points.
 
-    The inputs after x and y are t0, t1, ... and are read from the table. `dtype` is float64 or
-    float32, the type of every number in it.
+    ``at_number(x, y, table)`` returns the values at one point, ``at_points(z, table, *out)`` writes
+    those at many. Their numbers are of `dtype`, float64 or float32. The inputs of the program after
+    x and y, t0, t1, ..., are read from the table. `parts` is 2 if every two outputs of the program
+    are a complex number, and 1 if each is a real one. `z` and each of `out` are flat: a complex
+    number is two numbers in a row. The module takes the options of numba from its globals.
     """
     constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
-    constants.define("one", 1.0)
-    constants.define("half", 0.5)
-    body = _statements(program, _NUMBA, constants.name)
-    outputs = "".join(f"{constants.name(output)}, " for output in program.outputs)
-    table = [f"{t} = table[{t[1:]}]" for t in program.used_inputs if t not in ("x", "y")]
-    lines = [f"def {name}(x, y, table):"]
-    lines += [f"    {line}" for line in (*constants.lines, *table, *body)]
-    return "\n".join([*lines, f"    return ({outputs})"]) + "\n"
+    for name, value in {"one": 1.0, "half": 0.5, "shift": _SHIFT[dtype]}.items():
+        constants.define(name, value)
+    body = _statements(program, _NUMBA_TARGETS[dtype], constants.name)
+    outputs = [constants.name(output) for output in program.outputs]
+    inputs = program.inputs[2:]
+    arguments = ", ".join(inputs)
+    table = [f"    {t} = table[{t[1:]}]" for t in inputs]
+    names = [f"out{k}" for k in range(len(outputs) // parts)]
+    results = [f"r{k}" for k in range(len(outputs))]
+    values = (
+        results if parts == 1 else [f"complex(r{k}, r{k + 1})" for k in range(0, len(results), 2)]
+    )
+    stores = [
+        f"        {name}[{parts} * i + {j}] = r{parts * k + j}"
+        for k, name in enumerate(names)
+        for j in range(parts)
+    ]
+    return "\n".join(
+        [
+            "@njit(forceinline=True, **options)",
+            f"def point(x, y, {arguments}):",
+            *(f"    {line}" for line in (*constants.lines, *body)),
+            f"    return ({', '.join(outputs)},)",
+            "",
+            "",
+            "@njit(cache=cache, **options)",
+            "def at_number(x, y, table):",
+            *table,
+            f"    ({', '.join(results)},) = point(x, y, {arguments})",
+            f"    return ({', '.join(values)},)",
+            "",
+            "",
+            "@njit(cache=cache, **options)",
+            f"def at_points(z, table, {', '.join(names)}):",
+            *table,
+            "    for i in range(z.size // 2):",
+            f"        ({', '.join(results)},) = point(z[2 * i], z[2 * i + 1], {arguments})",
+            *(*stores, ""),
+        ]
+    )
 
 
 # The unary minus of Triton is 0 - x, which makes 0 of 0 where -0 is meant. Its division and square
@@ -230,6 +280,7 @@ _TRITON = {
     "isinf": "({0} == infinity) | ({0} == minus_infinity)",
     "sign_of": "libdevice.copysign(one, {0})",
     "power_of_two": "power_of_two({0})",
+    "two_to": "two_to({0})",
     "leading_bits": "leading_bits({0}, {1:.0f})",
     **{key: f"libdevice.{key}({{0}})" for key in ("exp", "expm1", "sin", "cos", "log", "rint")},
     "sqrt": "tl.sqrt({0})",
@@ -240,7 +291,7 @@ _TRITON_TARGETS = {
     "float32": {**_TRITON, "div": "tl.div_rn({0}, {1})", "sqrt": "tl.sqrt_rn({0})"},
 }
 
-# What a module of kernels begins with. Both helpers work on the binary representation. A subnormal
+# What a module of kernels begins with. Its helpers work on the binary representation. A subnormal
 # number is scaled first, to have its leading bit where every other number has it.
 TRITON_HEADER = """\
 import triton
@@ -268,6 +319,14 @@ def power_of_two(x):
         power = (y.to(tl.int32, bitcast=True) >> 23 << 23).to(tl.float32, bitcast=True)
     is_positive = (x > 0.0) & (x < float("inf"))
     return tl.where(is_positive, power * scale, tl.full([], float("nan"), x.dtype))
+
+
+@triton.jit
+def two_to(k):
+    if k.dtype == tl.float64:
+        return ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    else:
+        return ((k.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,13 @@ from backends.constants import (
 from backends.numpy_ops import NumpyOps
 from backends.pair import ArrayOps, Pair
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
-from wefpe_core.errors import InputTypeError
+from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.extended import ExtendedComplex
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import LatticeConstants, lattice_constants
+
+if TYPE_CHECKING:
+    from backends.numpy_compiled import CompiledEvaluator
 
 # Points per block: its temporaries stay in the cache, and the interpreter's
 # overhead is spread over enough points. (Not a power of two: equal low address bits would make
@@ -56,31 +60,56 @@ class NumpyBackend(AbstractBackend[Array]):
     Accepts real and complex scalars, sequences and arrays (integers and float64 give
     complex128; float16, float32 and complex64 give complex64). Inputs are never written to,
     and no floating-point warning is printed: poles and overflow have documented values.
+
+    Parameters
+    ----------
+    compile
+        Compile each function of points with numba (extra ``numba``). Its first call takes a second
+        or two; the machine code is kept on disk, in a folder of ``NUMBA_CACHE_DIR`` if that is
+        set. Values may differ in the last bits from those of the backend without it.
+    threads
+        The number of threads that share the points of one call. It needs ``compile``.
     """
 
     name = "numpy"
 
+    def __init__(self, compile: bool = False, threads: int = 1) -> None:  # noqa: A002 - as in torch
+        if not isinstance(compile, bool):
+            raise InputError(f"compile must be True or False, got {compile!r}")
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise InputError(f"threads must be a positive integer, got {threads!r}")
+        if threads > 1 and not compile:
+            raise InputError(
+                f"threads={threads} needs compile=True: only compiled code has threads"
+            )
+        self._evaluate: Callable[..., Sequence[Any]] = _evaluate
+        if compile:
+            from backends.numpy_compiled import CompiledEvaluator
+
+            compiled = CompiledEvaluator(threads)
+            self._evaluate = partial(_evaluate_compiled, compiled)
+
     def wp(self, z: Any, lattice: Lattice) -> Array:
-        return _evaluate(wp, z, lattice)[0]
+        return self._evaluate(wp, z, lattice)[0]
 
     def wp_prime(self, z: Any, lattice: Lattice) -> Array:
-        return _evaluate(wp_prime, z, lattice)[0]
+        return self._evaluate(wp_prime, z, lattice)[0]
 
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
-        p, dp = _evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
+        p, dp = self._evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
         return p, dp
 
     def zeta(self, z: Any, lattice: Lattice) -> Array:
-        return _evaluate(kernel.zeta, z, lattice)[0]
+        return self._evaluate(kernel.zeta, z, lattice)[0]
 
     def sigma(self, z: Any, lattice: Lattice) -> Array:
-        return _evaluate(kernel.sigma, z, lattice)[0]
+        return self._evaluate(kernel.sigma, z, lattice)[0]
 
     def inverse_wp(self, w: Any, lattice: Lattice) -> Array:
-        return _evaluate(algebra.inverse_wp, w, lattice)[0]
+        return self._evaluate(algebra.inverse_wp, w, lattice)[0]
 
     def green(self, z: Any, lattice: Lattice) -> Array:
-        return _evaluate(kernel.green, z, lattice, real=True)[0]
+        return self._evaluate(kernel.green, z, lattice, real=True)[0]
 
     def invariants(self, lattice: Lattice) -> tuple[Array, Array]:
         known = _constants(lattice)
@@ -203,6 +232,30 @@ def _evaluate(
     return _evaluate_blocks(function, array, lattice, outputs, real)
 
 
+def _evaluate_compiled(
+    compiled: CompiledEvaluator,
+    function: KernelFunction,
+    z: Any,
+    lattice: Lattice,
+    outputs: int = 1,
+    real: bool = False,
+) -> Sequence[Any]:
+    """What `_evaluate` returns, computed by machine code."""
+    check_lattice(lattice)
+    if type(z) in _PLAIN_NUMBERS:
+        kind: Any = np.float64 if real else np.complex128
+        return [kind(value) for value in compiled.value_at(z, function, lattice, real)]
+    array = _as_array(z)
+    results = _empty_results(array, outputs, real)
+    compiled.fill(results, _flat(array), function, lattice)
+    return [result[()] for result in results]
+
+
+def _empty_results(array: npt.NDArray[Any], outputs: int, real: bool) -> list[npt.NDArray[Any]]:
+    dtype = _working_dtype(array).type(0).real.dtype
+    return [np.empty(array.shape, dtype if real else _COMPLEX[dtype.name]) for _ in range(outputs)]
+
+
 def _evaluate_blocks(
     function: KernelFunction,
     array: npt.NDArray[Any],
@@ -217,9 +270,7 @@ def _evaluate_blocks(
     precision = _PRECISIONS[dtype.name]
     constants = prepare_numbers(lattice, precision)
     ops = NumpyOps(dtype)
-    results = [
-        np.empty(array.shape, dtype if real else _COMPLEX[dtype.name]) for _ in range(outputs)
-    ]
+    results = _empty_results(array, outputs, real)
     flat = _flat(array)
     with np.errstate(all="ignore"):
         for start in range(0, array.size, block):

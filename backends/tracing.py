@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
 from backends.pair import Pair
+from backends.polynomials import exponentials, sine_and_cosine
 from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
 
@@ -124,21 +125,34 @@ class Symbol:
 
 
 class SymbolicOps:
-    """`backends.pair.ArrayOps` on symbols; Python numbers may stand in place of any of them."""
+    """`backends.pair.ArrayOps` on symbols; Python numbers may stand in place of any of them.
 
-    def __init__(self, graph: _Graph) -> None:
+    With `polynomials`, the format they shall be exact in, exponential, sine and cosine are
+    written out as in `backends.polynomials`, which see for their range.
+    """
+
+    def __init__(self, graph: _Graph, polynomials: Precision | None = None) -> None:
         self._node = graph.node
+        self._polynomials = polynomials
 
     def exp(self, x: Any) -> Any:
+        if self._polynomials:
+            return exponentials(self, x, self._polynomials)[0]
         return self._node("exp", x)
 
     def expm1(self, x: Any) -> Any:
+        if self._polynomials:
+            return exponentials(self, x, self._polynomials)[1]
         return self._node("expm1", x)
 
     def sin(self, x: Any) -> Any:
+        if self._polynomials:
+            return sine_and_cosine(self, x, self._polynomials)[0]
         return self._node("sin", x)
 
     def cos(self, x: Any) -> Any:
+        if self._polynomials:
+            return sine_and_cosine(self, x, self._polynomials)[1]
         return self._node("cos", x)
 
     def log(self, x: Any) -> Any:
@@ -170,6 +184,10 @@ class SymbolicOps:
 
     def power_of_two(self, x: Any) -> Any:
         return self._node("power_of_two", x)
+
+    def two_to(self, k: Any) -> Any:
+        """2**k for a number k that is an integer, if 2**k is no subnormal number."""
+        return self._node("two_to", k)
 
     def leading_bits(self, x: Any, bits: int) -> Any:
         return self._node("leading_bits", x, bits)
@@ -281,12 +299,11 @@ def _simplified(
             return arguments[1] if first else arguments[2]
         case "where" if _is(arguments[1], last):
             return last
-        case "not" if isinstance(first, bool):
-            return not first
-        case "and" | "or" if isinstance(first, bool):
-            return last if first == (operator == "and") else first
-        case "and" | "or" if isinstance(last, bool):
-            return first if last == (operator == "and") else last
+        # No simplification gives True or False: Python's ~True is -2.
+        case "and" | "or" if first is (operator == "and"):
+            return last
+        case "and" | "or" if last is (operator == "and"):
+            return first
         case "neg" | "not" if isinstance(first, str) and first in statements:
             inner = statements[first]
             return inner.arguments[0] if inner.operator == operator else None
@@ -300,11 +317,14 @@ def _is(operand: Operand, other: Operand) -> bool:
     return type(operand) is type(other) and operand == other
 
 
-def trace(function: Callable[..., Any], inputs: Sequence[str]) -> Program:
+def trace(
+    function: Callable[..., Any], inputs: Sequence[str], polynomials: Precision | None = None
+) -> Program:
     """The program of ``function(ops, *symbols)``, one symbol for each of the inputs.
 
     The function may return symbols, numbers, `Pair`s (their real and imaginary part) and tuples
-    of these, nested as it likes; the outputs are in that order.
+    of these, nested as it likes; the outputs are in that order. `polynomials` is explained at
+    `SymbolicOps`.
 
     Raises
     ------
@@ -318,7 +338,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[str]) -> Program:
     if len(set(inputs)) < len(inputs):
         raise InputError(f"two inputs have the same name: {', '.join(inputs)}")
     graph = _Graph()
-    values = function(SymbolicOps(graph), *(Symbol(graph, name) for name in inputs))
+    values = function(SymbolicOps(graph, polynomials), *(Symbol(graph, name) for name in inputs))
     outputs: list[Operand] = []
     _collect(values, outputs)
     return Program(tuple(inputs), graph.needed_for(outputs), tuple(outputs))
@@ -337,7 +357,9 @@ def _collect(value: Any, outputs: list[Operand]) -> None:
 KernelFunction = Callable[[SymbolicOps, Pair, SeriesConstants, Precision], Any]
 
 
-def trace_kernel(function: KernelFunction, precision: Precision, zeros: str = "") -> Program:
+def trace_kernel(
+    function: KernelFunction, precision: Precision, zeros: str = "", polynomials: bool = False
+) -> Program:
     """The program of a kernel function: its inputs are x, y and constants t0, t1, ... of a table.
 
     The table holds the real numbers of `SeriesConstants` in the order of `map_reals`; the numbers
@@ -356,7 +378,7 @@ def trace_kernel(function: KernelFunction, precision: Precision, zeros: str = ""
         filled = map_reals(template, lambda _: next(constants))
         return function(ops, Pair(x, y), filled, precision)
 
-    program = trace(run, ("x", "y", *names))
+    program = trace(run, ("x", "y", *names), precision if polynomials else None)
     used = set(program.used_inputs)
     return program._replace(inputs=("x", "y", *(name for name in names if name in used)))
 

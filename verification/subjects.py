@@ -11,12 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from verification.functions import ARRAY_FUNCTIONS
-from wefpe_core import AbstractBackend, Lattice, WefpeError, available_backends, get_backend
+from wefpe_core import (
+    AbstractBackend,
+    Lattice,
+    MissingDependencyError,
+    WefpeError,
+    available_backends,
+    get_backend,
+)
 from wefpe_core.registry import backend_descriptions
 
 DTYPES = ("complex128", "complex64")
 BACKENDS = ("numpy", "torch")
 DEVICES = ("cpu", "cuda")
+# The functions of one point, which NumPy evaluates without arrays or compiled.
+POINT_FUNCTIONS = ("wp_and_prime", "zeta", "sigma", "green", "inverse_wp")
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Subject:
     dtypes: tuple[str, ...] = DTYPES
     functions: tuple[str, ...] | None = None  # those that are measured; None means all
     within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
+    one_by_one: bool = False  # whether each point is a Python number and a call of its own
     stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
 
     def evaluate(
@@ -42,6 +52,13 @@ class Subject:
         options: tuple[Any, ...] = (),
     ) -> tuple[npt.NDArray[Any], ...]:
         """Values of a method of the backend, always as a tuple of NumPy arrays."""
+        if self.one_by_one:
+            method = getattr(self.backend, function)
+            calls = [
+                method(*point, lattice)
+                for point in zip(*map(np.ndarray.tolist, arrays), strict=True)
+            ]
+            return tuple(np.atleast_2d(np.array(calls).T))
         arguments = [self.to_backend(array) for array in arrays]
         given = self.to_lattice(lattice, arrays[0].dtype)
         with self.within():
@@ -63,6 +80,28 @@ def _to_numpy(value: Any) -> npt.NDArray[Any]:
 
 def numpy_subject() -> Subject:
     return Subject("numpy", get_backend("numpy"), lambda array: array)
+
+
+def scalar_subject() -> Subject:
+    """NumPy on one Python number at a time, which runs no arrays."""
+    return replace(
+        numpy_subject(),
+        label="numpy scalar",
+        dtypes=("complex128",),
+        functions=POINT_FUNCTIONS,
+        one_by_one=True,
+    )
+
+
+def compiled_numpy_subject() -> Subject:
+    """NumPy compiled by numba. Raises MissingDependencyError without it."""
+    return Subject(
+        "numpy compiled",
+        get_backend("numpy", compile=True),
+        lambda array: array,
+        functions=POINT_FUNCTIONS,
+        stands_on=("numba",),
+    )
 
 
 def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 - torch's word
@@ -141,7 +180,7 @@ def cuda_is_available() -> bool:
 class Skip:
     """What is not measured, and why."""
 
-    name: str  # torch, cuda or flint, as in --require
+    name: str  # torch, cuda, flint or numba, as in --require
     reason: str
 
     @classmethod
@@ -157,14 +196,20 @@ def subjects_here(
 ) -> tuple[list[Subject], list[Skip]]:
     """The chosen backends on the chosen devices, and why some of them cannot run here.
 
-    `compiled` names the functions that are measured in compiled form too.
+    `compiled` names the functions that are measured in the form torch compiles too.
     """
-    subjects: list[Subject] = [numpy_subject()] if "numpy" in backends else []
+    subjects: list[Subject] = []
+    skipped: list[Skip] = []
+    if "numpy" in backends:
+        subjects += [numpy_subject(), scalar_subject()]
+        try:
+            subjects.append(compiled_numpy_subject())
+        except MissingDependencyError as error:
+            skipped.append(Skip("numba", str(error)))
     if "torch" not in backends:
-        return subjects, []
+        return subjects, skipped
     if "torch" not in available_backends():
-        return subjects, [Skip.not_installed("torch")]
-    skipped = []
+        return subjects, [*skipped, Skip.not_installed("torch")]
     for device in devices:
         if device == "cuda" and not cuda_is_available():
             skipped.append(Skip("cuda", "torch sees no CUDA device on this machine"))

@@ -31,14 +31,14 @@ from wefpe_core.registry import backend_descriptions
 from wefpe_core.reporting import describe_versions
 
 LAW_POINTS = 200
-REQUIRABLE = ("torch", "cuda", "flint")
+REQUIRABLE = ("torch", "cuda", "flint", "numba")
 
 
 class Size(NamedTuple):
     """How much is measured."""
 
     points: int  # of wp, per lattice and region; other functions get their share
-    compiled: tuple[str, ...]  # functions measured in compiled form too: a minute each
+    compiled: tuple[str, ...]  # functions that torch compiles too: a minute each
     sample: int  # points per lattice and region where the oracle is checked
     map_side: int  # points along a side of the error map
 
@@ -117,7 +117,7 @@ def run(
     packages = [row.package for row in backend_descriptions() if row.package]
     report = PrecisionReport(
         setting={
-            "versions": describe_versions(["wefpe", *packages]),
+            "versions": describe_versions(["wefpe", *packages, "numba"]),
             "platform": f"{platform.system()} {platform.machine()}",
             "size": f"{size}, {sum(row.errors.size for row in rows):,} values",
             "seconds": f"{time.perf_counter() - start:.0f}",

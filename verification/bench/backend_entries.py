@@ -59,6 +59,24 @@ def numpy_function(name: str) -> Callable[[Points, str], Work]:
     return prepare
 
 
+def numpy_compiled(name: str, threads: int = 1) -> Callable[[Points, str], Work]:
+    def prepare(z: Points, device: str) -> Work:
+        function = getattr(get_backend("numpy", compile=True, threads=threads), name)
+        return lambda: function(z, LATTICE)
+
+    return prepare
+
+
+def numpy_loop(name: str, **options: bool) -> Callable[[Points, str], Work]:
+    """One Python number in each call."""
+
+    def prepare(z: Points, device: str) -> Work:
+        function, numbers = getattr(get_backend("numpy", **options), name), z.tolist()
+        return lambda: [function(number, LATTICE) for number in numbers]
+
+    return prepare
+
+
 def torch_function(name: str, **options: bool) -> Callable[[Points, str], Work]:
     def prepare(z: Points, device: str) -> Work:
         import torch
@@ -183,6 +201,11 @@ def elliptix_loop(z: Points, device: str) -> Work:
     ]
 
 
+NUMPY_NUMBER = "numpy: wp alone, one number in a call"
+NUMPY_NUMBER_BOTH = "numpy: wp, wp', one number in a call"
+NUMBA_NUMBER = "numpy compiled: wp, wp', one number in a call"
+NUMBA = "numpy compiled: wp, wp'"
+NUMBA_THREADS = "numpy compiled: wp, wp', 2 threads"
 COMPILED = "torch compiled: wp, wp'"
 COMPILED_GRID = "torch compiled: wp, wp', 14 x 14 grid"
 COMPILED_STEP = "torch compiled: forward + backward in z"
@@ -210,6 +233,12 @@ ENTRIES = (
     BackendEntry("numpy: sigma", numpy_function("sigma")),
     BackendEntry("numpy: green", numpy_function("green")),
     BackendEntry("numpy: inverse_wp", numpy_function("inverse_wp"), max_points=200_000),
+    BackendEntry(NUMPY_NUMBER, numpy_loop("wp"), max_points=5_000),
+    BackendEntry(NUMPY_NUMBER_BOTH, numpy_loop(_WP), max_points=5_000),
+    BackendEntry(NUMBA_NUMBER, numpy_loop(_WP, compile=True), "numba", max_points=5_000),
+    BackendEntry(NUMBA, numpy_compiled(_WP), "numba", at_most=5.0),
+    BackendEntry(f"{NUMBA}, complex64", numpy_compiled(_WP), "numba", "complex64"),
+    BackendEntry(NUMBA_THREADS, numpy_compiled(_WP, 2), "numba"),
     BackendEntry(COMPILED, _COMPILED, "torch", at_most=2.0, compiles=True),
     BackendEntry(COMPILED_GRID, _COMPILED, "torch", max_points=GRID_POINTS),
     BackendEntry(f"{COMPILED}, complex64", _COMPILED, "torch", "complex64", compiles=True),
@@ -239,6 +268,8 @@ COMPARISONS = (
     Comparison(SUM_NUMPY, COMPILED),
     Comparison(SUM_TORCH, COMPILED),
     Comparison(FLINT, COMPILED, at_least=500.0),
+    Comparison(FLINT, NUMPY_NUMBER, at_least=1.0),
+    Comparison(NUMBA, NUMBA_THREADS),
     Comparison(FLINT_BACKEND, COMPILED),
     Comparison(MPMATH_BACKEND, COMPILED),
     Comparison(PARI, COMPILED),

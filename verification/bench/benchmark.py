@@ -23,6 +23,7 @@ from wefpe_core.registry import backend_descriptions
 Work = Callable[[], object]
 Clock = Callable[[], float]
 _EXTRAS = {row.library: f"wefpe[{row.extra}]" for row in backend_descriptions() if row.extra}
+_EXTRAS["numba"] = "wefpe[numba]"
 
 
 # --- Measure -------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from rich.progress import track
 from rich.table import Table
 
 from verification.mutation import algebra_checks as algebra
+from verification.mutation import program_checks as programs
 from verification.mutation import series_checks as series
 from verification.mutation.backends_under_test import Backends, Check
 from verification.mutation.operators import Mutant, damaged, mutants_of
@@ -44,6 +45,10 @@ _SERIES: tuple[Check, ...] = (
 _ALGEBRA: tuple[Check, ...] = (
     *(algebra.addition, algebra.truncated_sums, algebra.carlson_integral, algebra.inverse),
 )
+_PROGRAMS: tuple[Check, ...] = (
+    *(programs.contents, programs.python_text, programs.single_numbers, programs.triton_text),
+    *(programs.polynomial_programs, programs.numba_code),
+)
 # The modules of `backends`, and the checks that reach them; the checks that notice most are first.
 MODULES: dict[str, tuple[Check, ...]] = {
     "kernel": (*_SERIES, series.derivatives),
@@ -55,6 +60,9 @@ MODULES: dict[str, tuple[Check, ...]] = {
     ),
     "pair": (*_SERIES, *_ALGEBRA, series.derivatives),
     "constants": (*_SERIES, *_ALGEBRA, series.derivatives),
+    "tracing": _PROGRAMS,
+    "emitters": _PROGRAMS,
+    "polynomials": (programs.polynomial_functions, programs.polynomial_programs),
 }
 
 

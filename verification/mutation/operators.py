@@ -46,6 +46,13 @@ _COUNTERPARTS = (
 # A name on both sides becomes its partner on the right: "low" becomes "lowest", not "high".
 _ATTRIBUTES = {b: a for a, b in _COUNTERPARTS} | dict(_COUNTERPARTS)
 _LOGICAL: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
+# In the text of an expression, such as "{0} + {1}".
+_IN_TEXT = (
+    *((" + ", " - "), (" - ", " + "), (" * ", " / "), (" / ", " * "), (" < ", " >= ")),
+    *((" <= ", " > "), (" > ", " <= "), (" >= ", " < "), (" == ", " != "), (" != ", " == ")),
+    *((" & ", " | "), (" | ", " & "), (" and ", " or "), (" or ", " and "), ("not ", "")),
+    ("-{0}", "{0}"),
+)
 # A float constant is also moved by this factor: too little for a plot, too much for a contract.
 _NUDGE = 1 + 2.0**-20
 
@@ -176,6 +183,15 @@ def _variants(node: ast.expr | ast.stmt) -> Iterator[tuple[str, ast.AST | None]]
             yield "constant", ast.Constant(2.0 * value or 1.0)
             if value:
                 yield "constant nudged", ast.Constant(value * _NUDGE)
+        case ast.Constant(value=str(value)) if "{0}" in value:
+            for old, new in _IN_TEXT:
+                if old in value:
+                    yield "operator in a text", ast.Constant(value.replace(old, new, 1))
+            last = value.count("{2}") + value.count("{1}")  # the number of the last operand
+            if last:
+                a, b = f"{{{last - 1}}}", f"{{{last}}}"
+                exchanged = value.replace(a, "{}").replace(b, a).replace("{}", b)
+                yield "operands in a text swapped", ast.Constant(exchanged)
         case ast.Attribute(value=value, attr=attr, ctx=ast.Load()) if attr in _ATTRIBUTES:
             yield "attribute", ast.Attribute(value, _ATTRIBUTES[attr], ast.Load())
         case ast.Call(func=func, args=args, keywords=keywords):
