@@ -150,6 +150,23 @@ class TorchBackend(AbstractBackend[Tensor]):
             parts = values.movedim(1, -1).clone(memory_format=torch.contiguous_format)
             return torch.view_as_complex(parts).unbind()
 
+    def at_coordinates(self, function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
+        """Values at points that move with a lattice, as real numbers, (values, 2, ...).
+
+        Parameters
+        ----------
+        function
+            ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``, whose imaginary part is 0.
+        coordinates
+            Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3.
+        omega
+            The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
+        """
+        with without_autocast(omega.device):
+            if _needs_plain_torch():
+                return plain_values(coordinates, omega, None, function, "coordinates")
+            return evaluate_on_parts(coordinates, omega, function, "coordinates", self._compile)
+
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
         if torch.compiler.is_compiling() or _needs_plain_torch():
             # In a graph the constants are numbers, and a compiler fuses what is done with them.

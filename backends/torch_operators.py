@@ -130,10 +130,13 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
             table = torch.ops.wefpe.prepare(omega.detach(), True)
         options = (function, points_are, variables, compiled)
         found = torch.ops.wefpe.evaluate(points, omega, table, *options)[1]
-    first = 0 if points_are == "z" and wants_points else found.shape[0] - 2
-    of_points, of_omega = _contracted(gradient, found[first:], omega if wants_omega else None)
-    in_points = _summed_to(of_points[0].movedim(0, -1), points.shape) if first == 0 else None
-    return (in_points, of_omega, None, *nothing)
+    wants_points = wants_points and points_are == "z"
+    if not wants_points and found.shape[0] > 2:
+        found = found[1:]
+    of_points, of_omega = _contracted(gradient, found, omega if wants_omega else None)
+    if not wants_points:
+        return (None, of_omega, None, *nothing)
+    return (_summed_to(of_points[0].movedim(0, -1), points.shape), of_omega, None, *nothing)
 
 
 def _contracted(

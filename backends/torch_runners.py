@@ -87,15 +87,14 @@ def numpy_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
     precision = PRECISIONS[omega.dtype]
     if omega.ndim == 1 and precision is DOUBLE:
         try:
-            numbers = _scalar_preparation(with_slopes)(*omega.tolist())
-            return torch.tensor(numbers, dtype=omega.dtype, device=omega.device)
+            return torch.from_dlpack(np.array(_scalar_preparation(with_slopes)(*omega.tolist())))
         except (ArithmeticError, ValueError):
             pass  # no lattice, or one out of range: for these, arrays have infinities and NaN
     with np.errstate(all="ignore"):
         columns = _array_preparation(precision, with_slopes)(*_parts(omega))
     shape = tuple(omega.shape[:-1])
     table = np.stack([np.broadcast_to(column, shape) for column in columns], -1)
-    return torch.from_numpy(table.astype(precision.name, copy=False))
+    return torch.from_dlpack(table.astype(precision.name, copy=False))
 
 
 @cache
@@ -133,10 +132,9 @@ def numpy_evaluate(
     x, y = (np.ascontiguousarray(part) for part in _parts(points))
     with np.errstate(all="ignore"):
         if table.ndim > 1:  # a batch of lattices broadcasts against the points
-            targets = [*values.flatten(0, 1).numpy(), *found.flatten(0, 2).numpy()]
-            _fill(targets, run(x, y, *constants))
+            _fill([*_planes(values, 2), *_planes(found, 3)], run(x, y, *constants))
             return values, found
-        targets = [*_planes(values, 2), *_planes(found, 3)]
+        targets = [row.reshape(-1) for row in (*_planes(values, 2), *_planes(found, 3))]
         x, y = x.reshape(-1), y.reshape(-1)
         for part in _blocks(x.size):
             _fill([target[part] for target in targets], run(x[part], y[part], *constants))
@@ -144,9 +142,10 @@ def numpy_evaluate(
 
 
 def _planes(tensor: Tensor, dims: int) -> Any:
-    """The memory of a contiguous tensor as an array: its first dimensions in one, then the rest."""
-    array = tensor.detach().numpy()
-    return array.reshape(math.prod(array.shape[:dims]), math.prod(array.shape[dims:]))
+    """The memory of a contiguous tensor as arrays, one for each index of its first dimensions."""
+    array = _array(tensor)
+    planes = array.reshape(math.prod(array.shape[:dims]), *array.shape[dims:])
+    return [planes[k, ...] for k in range(len(planes))]  # arrays, also where one has no dimension
 
 
 def _blocks(size: int) -> Iterator[slice]:
@@ -158,10 +157,10 @@ def numpy_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tenso
     shapes = contraction_shapes(gradient, slopes, summed)
     result, total = gradient.new_empty(shapes[0]), gradient.new_zeros(shapes[1])
     size = math.prod(gradient.shape[2:])
-    g = gradient.detach().numpy().reshape(*gradient.shape[:2], size)
-    s = slopes.detach().numpy().reshape(*slopes.shape[:3], size)
-    kept, sums = len(s) - summed, total.numpy()
-    target = result.numpy().reshape(kept, 2, size)
+    g = _array(gradient).reshape(*gradient.shape[:2], size)
+    s = _array(slopes).reshape(*slopes.shape[:3], size)
+    kept, sums = len(s) - summed, _array(total)
+    target = _array(result).reshape(kept, 2, size)
     with np.errstate(all="ignore"):
         for part in _blocks(size):
             re, im = (np.ascontiguousarray(g[:, k, part]) for k in (0, 1))
@@ -191,9 +190,14 @@ def _fill(targets: Sequence[Any], results: Sequence[Any]) -> None:
         target[...] = result
 
 
+def _array(tensor: Tensor) -> Any:
+    """The memory of a tensor as an array; `Tensor.numpy` would call more operators."""
+    return np.from_dlpack(tensor.detach() if tensor.requires_grad else tensor)
+
+
 def _parts(tensor: Tensor) -> Any:
     """The last dimension first, as a NumPy array."""
-    return np.moveaxis(tensor.detach().numpy(), -1, 0)
+    return np.moveaxis(_array(tensor), -1, 0)
 
 
 # --- CUDA: generated kernels ---------------------------------------------------------------------
@@ -205,7 +209,7 @@ _THREADS = 128  # of a block: a kernel of this size needs many registers
 def _has_triton() -> bool:
     """Whether Triton can be imported; it comes with the CUDA builds of torch for Linux."""
     try:
-        import triton  # type: ignore[import-untyped]  # noqa: F401 - this is the question
+        import triton  # noqa: F401 - this is the question
     except Exception as error:  # a broken installation must not break evaluation
         warnings.warn(
             f"Triton cannot be imported ({error}): on CUDA each function takes hundreds of "

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backends.torch_backend import TorchBackend
 from training.encodings.grid import (
     Grid,
     Offsets,
@@ -26,7 +27,7 @@ from wefpe_core.registry import NumericBackendName
 
 # Digits beyond double precision, so that what is cast is correctly rounded.
 _OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
-_TORCH = get_backend("torch")
+_TORCH = TorchBackend()
 _HOST = torch.device("cpu")
 
 
@@ -58,6 +59,18 @@ class Frame(NamedTuple):
             return u, v
         return u + (0.5 / self.alpha_u - 0.5), v + (0.5 / self.alpha_v - 0.5)
 
+    def coordinates(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """s and t of the patch centres z = s omega1 + t omega3, (patches, 2)."""
+        return self._in_half_periods(*self.centres(dtype, device))
+
+    def offset_coordinates(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """s and t of the displacements of the grid; those of `differences` are moved."""
+        along, down, _ = self.differences(dtype, device)
+        return self._in_half_periods(along, down)
+
+    def _in_half_periods(self, u: Tensor, v: Tensor) -> Tensor:
+        return torch.stack(((2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v), -1)
+
     def on(self, lattice: HalfPeriods | Lattice, u: Tensor, v: Tensor) -> Tensor:
         """The points z of u and v, which are patch centres or differences of them."""
         along, down = (2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v
@@ -88,25 +101,14 @@ class Frame(NamedTuple):
         return coincident_offsets(offsets, self.grid, self.alpha_u, self.alpha_v)
 
 
-def learned_wp(frame: Frame, omegas: HalfPeriods) -> Values:
-    """wp and wp' at the patches."""
-    u, v = frame.centres(omegas.omega1.dtype, omegas.omega1.device)
-    return _values(_TORCH.wp_and_prime(frame.on(omegas, u, v), omegas.lattice()))
+def learned_wp(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
+    """Re wp, Im wp, Re wp' and Im wp' at points that move with the lattice, (4, points)."""
+    return _TORCH.at_coordinates("wp_and_prime", coordinates, omegas.parts).flatten(0, 1)
 
 
-def learned_differences(frame: Frame, omegas: HalfPeriods) -> Values:
-    """wp and wp' at the displacements of the grid; 0 where those are periods."""
-    u, v = frame.centres(omegas.omega1.dtype, omegas.omega1.device)
-    offsets = grid_offsets(frame.grid, u.device)
-    z, skip = frame.on(omegas, u, v), frame.coincident(offsets)
-    return torch_differences(z, omegas.lattice(), offsets.first, offsets.second, skip)
-
-
-def learned_green(frame: Frame, omegas: HalfPeriods) -> Tensor:
-    """The Green function at the displacements of the grid."""
-    along, down, _ = frame.differences(omegas.omega1.dtype, omegas.omega1.device)
-    green: Tensor = _TORCH.green(frame.on(omegas, along, down), omegas.lattice())
-    return green
+def learned_green(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
+    """The Green function at points that move with the lattice."""
+    return _TORCH.at_coordinates("green", coordinates, omegas.parts)[0, 0]
 
 
 def torch_differences(
@@ -138,18 +140,18 @@ def _unless(skip: Tensor, value: Tensor, instead: float) -> Tensor:
 # --- Lattices of numbers, by any backend -----------------------------------------------------
 
 
-def fixed_wp(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Values:
-    """`learned_wp` on a lattice of numbers."""
-    return Values(*_fixed_wp(backend, tuple(frame), lattice))
+def fixed_wp(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Tensor:
+    """Re wp, Im wp, Re wp' and Im wp' at the patches, (4, patches)."""
+    return _fixed_wp(backend, tuple(frame), lattice)
 
 
-def fixed_differences(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Values:
-    """`learned_differences` on a lattice of numbers."""
-    return Values(*_fixed_differences(backend, tuple(frame), lattice))
+def fixed_differences(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Tensor:
+    """The same at the displacements of the grid, by the addition formula; 0 where those are 0."""
+    return _fixed_differences(backend, tuple(frame), lattice)
 
 
 def fixed_green(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Tensor:
-    """`learned_green` on a lattice of numbers."""
+    """The Green function at the displacements of the grid."""
     return _fixed_green(backend, tuple(frame), lattice)
 
 

@@ -30,17 +30,25 @@ _LARGEST_SCALE = 4.0  # of omega1, up and down
 
 
 class HalfPeriods(NamedTuple):
-    """omega1 > 0 and the parts of omega3, real tensors with gradients."""
+    """omega1 > 0 and omega3 as four real numbers in one tensor, with gradients."""
 
-    omega1: Tensor
-    omega3_re: Tensor
-    omega3_im: Tensor
+    parts: Tensor  # Re omega1, Im omega1 = 0, Re omega3, Im omega3
 
-    def lattice(self) -> Lattice:
-        zero = torch.zeros_like(self.omega1)
-        return Lattice(
-            torch.complex(self.omega1, zero), torch.complex(self.omega3_re, self.omega3_im)
-        )
+    @classmethod
+    def of(cls, omega1: Tensor, omega3_re: Tensor, omega3_im: Tensor) -> HalfPeriods:
+        return cls(torch.stack((omega1, torch.zeros_like(omega1), omega3_re, omega3_im)))
+
+    @property
+    def omega1(self) -> Tensor:
+        return self.parts[0]
+
+    @property
+    def omega3_re(self) -> Tensor:
+        return self.parts[2]
+
+    @property
+    def omega3_im(self) -> Tensor:
+        return self.parts[3]
 
 
 class LatticeParameter(nn.Module):
@@ -79,26 +87,27 @@ class LatticeParameter(nn.Module):
     def half_periods(self, device: torch.device) -> HalfPeriods:
         """The present half-periods in the working dtype of the device."""
         dtype = working_dtype(device)
-        omega1 = scalar(self.start.omega1.real, dtype, device)
-        x = scalar(self.start.tau.real, dtype, device)
+        omega1, tau = self.start.omega1.real, self.start.tau
         if self.alpha_learn is None:
-            y = scalar(self.start.tau.imag, dtype, device)
-            return HalfPeriods(omega1, omega1 * x, omega1 * y)
+            numbers = (omega1, 0.0, omega1 * tau.real, omega1 * tau.imag)
+            return HalfPeriods(torch.stack([scalar(x, dtype, device) for x in numbers]))
         low, high = self.bounds
         alpha = self.alpha_learn.to(dtype)
         y = low + (F.softplus(alpha) - F.softplus(alpha - (high - low)))
-        if self.skew is not None and self.log_scale is not None:
-            x = x + _LARGEST_SKEW * torch.tanh(self.skew.to(dtype))
-            factor = math.log(_LARGEST_SCALE) * torch.tanh(self.log_scale.to(dtype))
-            omega1 = omega1 * torch.exp(factor)
-        return HalfPeriods(omega1, omega1 * x, omega1 * y)
+        if self.skew is None or self.log_scale is None:
+            fixed, skew = (scalar(x, dtype, device) for x in (omega1, omega1 * tau.real))
+            return HalfPeriods.of(fixed, skew, omega1 * y)
+        skew, scale = torch.tanh(torch.stack((self.skew, self.log_scale)).to(dtype)).unbind()
+        learned = omega1 * torch.exp(math.log(_LARGEST_SCALE) * scale)
+        one, x = torch.ones_like(y), tau.real + _LARGEST_SKEW * skew
+        return HalfPeriods(learned * HalfPeriods.of(one, x, y).parts)
 
     def lattice(self) -> Lattice:
         """The present lattice, as numbers."""
         if self.alpha_learn is None:
             return self.start
         with torch.no_grad():
-            omega1, re, im = (float(x) for x in self.half_periods(self.alpha_learn.device))
+            omega1, _, re, im = self.half_periods(self.alpha_learn.device).parts.tolist()
         return Lattice(omega1, complex(re, im))
 
     def extra_repr(self) -> str:

@@ -108,7 +108,7 @@ class WeierstrassEncoding(AbstractEncoding):
             omegas = self.lattice_parameter.half_periods(self.device)
         else:
             omega1 = scalar(self._omega1, self.working_dtype, self.device)
-            omegas = HalfPeriods(omega1, torch.zeros_like(omega1), self._stretch())
+            omegas = HalfPeriods.of(omega1, torch.zeros_like(omega1), self._stretch())
         return frame.on(omegas, u, v)
 
     def frame(self, grid: Grid) -> Frame:
@@ -126,7 +126,10 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def values(self, grid: Grid) -> Values:
         """Re and Im of wp and wp' at the patches, float64, with gradients."""
-        grid = checked_grid(grid)
+        return Values(*self._rows_of_values(checked_grid(grid)))
+
+    def _rows_of_values(self, grid: Grid) -> Tensor:
+        """The same as one tensor, (4, height*width)."""
         if self.options.function == "powers":
             return self._powers(grid)
         refuse_poles(*self.frame(grid))
@@ -134,26 +137,34 @@ class WeierstrassEncoding(AbstractEncoding):
         if parameter is None:
             z = self.points(grid)
             height = self._omega1 if self._is_authors else self._stretch()
-            return clamped_lattice_sum(z.real, z.imag, self._omega1, height, self._listing)
+            listed = clamped_lattice_sum(z.real, z.imag, self._omega1, height, self._listing)
+            return torch.stack(listed)
         if parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
-        return learned_wp(self.frame(grid), parameter.half_periods(self.device))
+        coordinates = self.table(
+            ("coordinates", grid),
+            lambda: self.frame(grid).coordinates(self.working_dtype, self.device),
+            depends_on=(),
+        )
+        return learned_wp(coordinates, parameter.half_periods(self.device))
 
-    def _powers(self, grid: Grid) -> Values:
+    def _powers(self, grid: Grid) -> Tensor:
         """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
         u, v = patch_centres(grid, self.working_dtype, self.device)
         x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
-        powers = (x, y, x * x - y * y, 2.0 * x * y)
-        return Values(*(power / self.start.scale for power in powers))
+        return torch.stack((x, y, x * x - y * y, 2.0 * x * y)) / self.start.scale
 
-    def _fixed_values(self, grid: Grid) -> Values:
+    def _fixed_values(self, grid: Grid) -> Tensor:
         values = fixed_wp(self.options.backend, self.frame(grid), self.lattice())
-        return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
+        return values.to(self.working_dtype).to(self.device)
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features, (height*width, 4 or 2), cast once to the module's dtype."""
-        values = self.values(grid)[: self.options.features]
-        return torch.tanh(self.compression_scale() * torch.stack(values, dim=-1)).to(self.dtype)
+        values = self._rows_of_values(checked_grid(grid))
+        if self.options.features < len(values):
+            values = values[: self.options.features]
+        # Contiguous, so that each patch is a row of the product that follows.
+        return torch.tanh(self.compression_scale() * values.t().contiguous()).to(self.dtype)
 
     def compression_scale(self) -> Tensor | float:
         """The factor inside tanh at present."""

@@ -14,8 +14,8 @@ from training.encodings.elliptic_values import (
     Values,
     fixed_differences,
     fixed_green,
-    learned_differences,
     learned_green,
+    learned_wp,
 )
 from training.encodings.encoding import AbstractEncoding
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
@@ -61,13 +61,27 @@ class AbstractLatticeBias(AbstractEncoding):
         """How the grid lies on the lattice."""
         return Frame(grid, self.alpha_u, self.alpha_v)
 
+    def is_period(self, grid: Grid) -> Tensor:
+        """Which of the displacements of a grid are 0 or whole periods, where there is a pole."""
+        make = lambda: self.frame(grid).coincident(self.offsets(grid))  # noqa: E731
+        return self.table(("is period", grid), make, depends_on=())
+
+    def coordinates(self, grid: Grid) -> Tensor:
+        """The displacements in half-periods; poles are moved to a harmless place."""
+        return self.table(
+            ("coordinates", grid),
+            lambda: self.frame(grid).offset_coordinates(self.working_dtype, self.device),
+            depends_on=(),
+        )
+
 
 class RelativeEncoding(AbstractLatticeBias):
     r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
 
-    The values at differences come from those at the patches by the addition formula. The paper
-    promises this, but its features cannot deliver it. There are (2H-1)(2W-1) differences; each is
-    computed once, from the pair nearest to the middle of the grid, and serves all pairs.
+    There are (2H-1)(2W-1) differences; each is computed once and serves all pairs. On a lattice of
+    numbers their values come from those at the patches by the addition formula, each from the pair
+    nearest to the middle of the grid. The paper promises this, but its features cannot deliver it.
+    On a learned lattice one operator evaluates them all, which is faster and more accurate.
     """
 
     name = "weierstrass_relative"
@@ -94,37 +108,43 @@ class RelativeEncoding(AbstractLatticeBias):
     def values(self, grid: Grid) -> Values:
         """Re and Im of wp and wp' at the displacements of `offsets`, float64, with gradients."""
         grid = checked_grid(grid)
+        return Values(*torch.where(self.is_period(grid), 0.0, self._rows_of_values(grid)))
+
+    def _rows_of_values(self, grid: Grid) -> Tensor:
+        """The same as one tensor, (4, displacements); at periods it has some finite value."""
         refuse_poles(grid, self.alpha_u, self.alpha_v)
         if self.lattice_parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        return learned_differences(self.frame(grid), omegas)
+        return learned_wp(self.coordinates(grid), omegas)
 
-    def _fixed_values(self, grid: Grid) -> Values:
+    def _fixed_values(self, grid: Grid) -> Tensor:
         values = fixed_differences(self.options.backend, self.frame(grid), self.lattice())
-        return Values(*(x.to(self.working_dtype).to(self.device) for x in values))
+        return values.to(self.working_dtype).to(self.device)
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features of the displacements, cast once to the module's dtype."""
-        values = self.values(grid)[: self.options.features]
+        values = self._rows_of_values(checked_grid(grid))
+        if self.options.features < len(values):
+            values = values[: self.options.features]
         scale: Tensor | float = self.options.scale
         if self.scale_raw is not None:
             scale = F.softplus(self.scale_raw.to(self.working_dtype))
         compress = COMPRESSIONS[self.options.compression]
-        return compress(scale * torch.stack(values, dim=-1)).to(self.dtype)
+        return compress(scale * values.t().contiguous()).to(self.dtype)
 
     def bias(self, grid: Grid, layer: int) -> Tensor:
         grid = checked_grid(grid)
         self.check_layer(layer)
         by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid))
-        own = by_offset[layer if self.options.per_layer else 0]
-        return own[:, self.offsets(grid).pairs]
+        return by_offset[layer if self.options.per_layer else 0][:, self.offsets(grid).pairs]
 
-    def _by_offset(self, grid: Grid) -> Tensor:
-        """(layers, heads, displacements)"""
-        bias = torch.einsum("lhf,nf->lhn", self.weight, self.features(grid))
+    def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
+        """For each layer (heads, displacements)."""
+        bias = F.linear(self.weight.flatten(0, 1), self.features(grid))
+        bias = bias.reshape(*self.weight.shape[:2], -1)
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
-        return torch.where(self.frame(grid).coincident(self.offsets(grid)), instead, bias)
+        return torch.where(self.is_period(grid), instead, bias).unbind()
 
 
 class GreenEncoding(AbstractLatticeBias):
@@ -160,23 +180,25 @@ class GreenEncoding(AbstractLatticeBias):
         if self.lattice_parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        area = 4.0 * omegas.omega1 * omegas.omega3_im
-        return self._with_diagonal(learned_green(self.frame(grid), omegas), area, grid)
+        values = learned_green(self.coordinates(grid), omegas)
+        return self._with_diagonal(values, lambda: 4.0 * omegas.omega1 * omegas.omega3_im, grid)
 
     def _fixed_values(self, grid: Grid) -> Tensor:
         lattice = self.lattice()
         values = fixed_green(self.options.backend, self.frame(grid), lattice)
         area = 4.0 * (complex(lattice.omega1).conjugate() * complex(lattice.omega3)).imag
         values = values.to(self.working_dtype).to(self.device)
-        return self._with_diagonal(values, values.new_tensor(area), grid)
+        return self._with_diagonal(values, lambda: torch.full_like(values[0], area), grid)
 
-    def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
-        skip = self.frame(grid).coincident(self.offsets(grid))
+    def _with_diagonal(self, values: Tensor, cell: Callable[[], Tensor], grid: Grid) -> Tensor:
+        """`cell` gives the area of a cell of the lattice."""
+        skip = self.is_period(grid)
         if self.options.diagonal == "nearest":
             others = torch.where(skip, -math.inf, values).amax()
             # A grid of one patch has no other, and a bias for it alone changes nothing.
             instead = torch.where(torch.isfinite(others), others, 0.0)
         else:
+            area = cell()
             patch = area * (self.alpha_u * self.alpha_v / (grid[0] * grid[1]))
             instead = 0.5 - 0.5 * torch.log(patch / math.pi) + patch / (4.0 * area)
         return torch.where(skip, instead, values)
@@ -184,6 +206,10 @@ class GreenEncoding(AbstractLatticeBias):
     def bias(self, grid: Grid, layer: int) -> Tensor:
         grid = checked_grid(grid)
         self.check_layer(layer)
-        green = self.table(("green", grid), lambda: self.values(grid).to(self.dtype))
-        strengths = self.strengths()[layer if self.options.per_layer else 0]
-        return strengths[:, None, None] * green[self.offsets(grid).pairs]
+        green, strengths = self.table(("green", grid), lambda: self._of_pairs(grid))
+        return strengths[layer if self.options.per_layer else 0] * green
+
+    def _of_pairs(self, grid: Grid) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """G of all pairs of patches, and for each layer the strengths of its heads."""
+        green = self.values(grid).to(self.dtype)[self.offsets(grid).pairs]
+        return green, self.strengths()[..., None, None].unbind()

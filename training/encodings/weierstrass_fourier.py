@@ -34,25 +34,31 @@ from training.encodings.weierstrass_options import (
 from wefpe_core import Lattice
 
 
-def printed_series(
-    x: Tensor, y: Tensor, omega1: Tensor, omega3: Tensor, beta: Tensor, gamma: Tensor, terms: int
-) -> Values:
-    """S, 0 and the real and imaginary parts of 2 dS/dz, which is exact."""
-    denominator = x * x + y * y + beta
-    value = 1.0 / denominator
-    slope_x, slope_y = -2.0 * x * value * value, -2.0 * y * value * value
-    u, v = x / omega1, y / omega3
+def printed_waves(u: Tensor, v: Tensor, terms: int) -> Tensor:
+    """The sum of the printed series over gamma, 0, and its slopes in u' and -v', (4, points)."""
     sign_u, sign_v = torch.sign(u), torch.sign(v)
+    total = in_u = in_v = torch.zeros_like(u)
     for k in range(1, terms + 1):
-        angle, size = k * math.pi, gamma / k**2
+        angle, size = k * math.pi, 1.0 / k**2
         decay_v, decay_u = torch.exp(-angle * v.abs()), torch.exp(-angle * u.abs())
         cos_u, sin_v = torch.cos(angle * u), torch.sin(angle * v)
-        value = value + size * (cos_u * decay_v + sin_v * decay_u)
-        in_u = -torch.sin(angle * u) * decay_v - sign_u * sin_v * decay_u
-        in_v = torch.cos(angle * v) * decay_u - sign_v * cos_u * decay_v
-        slope_x = slope_x + (size * angle / omega1) * in_u
-        slope_y = slope_y + (size * angle / omega3) * in_v
-    return Values(value, torch.zeros_like(value), slope_x, -slope_y)
+        total = total + size * (cos_u * decay_v + sin_v * decay_u)
+        slope_u = -torch.sin(angle * u) * decay_v - sign_u * sin_v * decay_u
+        slope_v = torch.cos(angle * v) * decay_u - sign_v * cos_u * decay_v
+        in_u, in_v = in_u + (size * angle) * slope_u, in_v + (size * angle) * slope_v
+    return torch.stack((total, torch.zeros_like(total), in_u, -in_v))
+
+
+def printed_series(z: Tensor, omegas: Tensor, beta: Tensor, gamma: Tensor, waves: Tensor) -> Tensor:
+    """S, 0 and the real and imaginary parts of 2 dS/dz, S_x and -S_y, exactly, (4, points).
+
+    `z` holds x and -y, (2, points), and `omegas` omega1 and omega3'. The `waves` are those of
+    `printed_waves` at x/omega1 and y/omega3', which are the same for every lattice.
+    """
+    pole = 1.0 / (z.square().sum(0) + beta)
+    value = torch.addcmul(pole, gamma, waves[0])
+    slopes = torch.addcmul((gamma / omegas)[:, None] * waves[2:], pole * pole, z, value=-2.0)
+    return torch.cat((value[None], waves[1:2], slopes))
 
 
 class Recipe(NamedTuple):
@@ -208,7 +214,7 @@ class WeierstrassFourierEncoding(AbstractEncoding):
         floor = 0.0 if self.recipe is None else self.recipe.alpha_floor
         omega3 = floor + F.softplus(self.alpha_learn.to(self.working_dtype))
         omega1 = torch.full_like(omega3, LISTING_HALF_PERIOD)
-        return HalfPeriods(omega1, torch.zeros_like(omega1), omega3)
+        return HalfPeriods.of(omega1, torch.zeros_like(omega1), omega3)
 
     def points(self, grid: Grid) -> Tensor:
         """Where the patches lie in the complex plane, (height*width,), with gradients."""
@@ -230,45 +236,55 @@ class WeierstrassFourierEncoding(AbstractEncoding):
 
     def values(self, grid: Grid) -> Values:
         """The four numbers the scripts and the paper call Re and Im of wp and wp'."""
-        z, omegas = self.points(grid), self.half_periods()
-        beta = self.beta_raw.to(self.working_dtype)
-        gamma = None if self.gamma_raw is None else F.softplus(self.gamma_raw.to(beta.dtype))
+        return Values(*self._rows_of_values(checked_grid(grid)))
+
+    def _rows_of_values(self, grid: Grid) -> Tensor:
+        """The same as one tensor, (4, height*width)."""
+        raw = [self.beta_raw] if self.gamma_raw is None else [self.beta_raw, self.gamma_raw]
+        beta, *others = F.softplus(torch.stack(raw).to(self.working_dtype)).unbind()
+        gamma = others[0] if others else None
+        omegas = self.half_periods()
         if self.recipe is not None:
-            recipe = self.recipe
-            return authors_series(
+            recipe, z = self.recipe, self.points(grid)
+            listed = authors_series(
                 z.real,
                 z.imag,
                 LISTING_HALF_PERIOD,
                 omegas.omega3_im,
-                recipe.beta_floor + F.softplus(beta),
+                recipe.beta_floor + beta,
                 None if gamma is None else recipe.gamma_floor + gamma,
                 1.0 if self.gain is None else self.gain.to(beta.dtype),
                 recipe,
             )
+            return torch.stack(listed)
         assert gamma is not None
         floor = BETA_FLOOR if self.options.fidelity == "corrected" else 0.0
-        return printed_series(
-            z.real,
-            z.imag,
-            omegas.omega1,
-            omegas.omega3_im,
-            floor + F.softplus(beta),
-            gamma,
-            3 if self.options.terms is None else self.options.terms,
+        coordinates, waves = self.table(
+            ("waves", grid), lambda: self._coordinates_and_waves(grid), depends_on=()
         )
+        lengths = omegas.parts[::3]  # omega1 and omega3'
+        return printed_series(lengths[:, None] * coordinates, lengths, floor + beta, gamma, waves)
+
+    def _coordinates_and_waves(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """x/omega1 and -y/omega3' of the patches, and the waves there, whatever the lattice is."""
+        frame = Frame(grid, self.alpha_u, self.alpha_v)
+        u, v = frame.coordinates(self.working_dtype, self.device).unbind(-1)
+        terms = 3 if self.options.terms is None else self.options.terms
+        return torch.stack((u, -v)), printed_waves(u, v, terms)
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features, cast once to the module's dtype."""
         grid = checked_grid(grid)
-        p_re, p_im, dp_re, dp_im = self.values(grid)
-        parts = [p_re, p_im, dp_re, dp_im]
+        values = self._rows_of_values(grid)
         if self.recipe is not None:
-            parts[1] = self.recipe.imaginary_scale * p_im
+            p_re, p_im, dp_re, dp_im = values
+            parts = [p_re, self.recipe.imaginary_scale * p_im, dp_re, dp_im]
             if self.recipe.has_radius:
                 u, v = self._coordinates(grid)
                 parts = [*parts[:2], torch.hypot(u, v), *parts[2:], dp_re.abs()]
-        factors = self.sigma.to(p_re.dtype) * self.mu.to(p_re.dtype)
-        return torch.tanh(factors * torch.stack(parts, dim=-1)).to(self.dtype)
+            values = torch.stack(parts)
+        factors = self.sigma.to(values.dtype) * self.mu.to(values.dtype)
+        return torch.tanh(factors * values.t().contiguous()).to(self.dtype)
 
     def additive(self, grid: Grid) -> Tensor:
         grid = checked_grid(grid)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
 from training.encodings.learned_lattice import LatticeParameter
+from training.encodings.weierstrass_hybrid import HybridEncoding
 from verification.bench import benchmark
 from verification.bench.benchmark import Work
 from verification.bench.count_operators import (
@@ -94,7 +95,10 @@ def ceilings_of(encoding: AbstractEncoding) -> dict[str, float]:
         return {}
     ceilings = {how: lattices * budget("encoding", how) for how in ("eager", "compiled")}
     if _has_hidden_layers(encoding):
-        ceilings["compiled"] += budget("hidden layers", "compiled")
+        for way in ("eager", "compiled"):
+            ceilings[way] += budget("hidden layers", way)
+    if isinstance(encoding, HybridEncoding):
+        ceilings["eager"] += budget("mixing with a table", "eager")
     return ceilings
 
 

@@ -115,7 +115,7 @@ _CARLSON = (
 def carlson_integral(b: Backends) -> Iterator[str]:
     """R_F is that of mpmath up to sign, after so few steps that the series after them counts."""
     algebra, pair = (importlib.import_module(f"backends.{name}") for name in ("algebra", "pair"))
-    ops = importlib.import_module("backends.numpy_backend").NumpyOps(np.dtype(float))
+    ops = importlib.import_module("backends.numpy_ops").NumpyOps(np.dtype(float))
     for steps, numbers in _CARLSON:
         pairs = [pair.Pair(np.array([x.real]), np.array([x.imag])) for x in map(complex, numbers)]
         with np.errstate(all="ignore"):

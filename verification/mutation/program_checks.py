@@ -71,7 +71,7 @@ def expected(
     kind = np.dtype(dtype).type
     with np.errstate(all="ignore"):
         points = list(product(map(kind, numbers), repeat=2))
-        ops = module("numpy_backend").NumpyOps(np.dtype(dtype))
+        ops = module("numpy_ops").NumpyOps(np.dtype(dtype))
         return points, [[float(value) for value in function(ops, *xy)] for xy in points]
 
 
@@ -280,7 +280,7 @@ def polynomial_functions(b: Backends) -> Iterator[str]:
     polynomials, constants = module("polynomials"), module("constants")
     for precision in (constants.DOUBLE, constants.SINGLE):
         kind = np.dtype(precision.name).type
-        ops = module("numpy_backend").NumpyOps(np.dtype(precision.name))
+        ops = module("numpy_ops").NumpyOps(np.dtype(precision.name))
         ops.two_to = lambda k: np.ldexp(type(k)(1.0), int(k))
         rng = np.random.default_rng(11)
         half_pi = kind(math.pi / 2)

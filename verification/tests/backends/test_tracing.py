@@ -29,7 +29,7 @@ from backends.emitters import (
     triton_evaluate,
     triton_prepare,
 )
-from backends.numpy_backend import NumpyOps
+from backends.numpy_ops import NumpyOps
 from backends.pair import Pair, pair_sqrt
 from backends.polynomials import exponentials, sine_and_cosine
 from backends.tracing import Program, trace, trace_kernel, zeros_of

@@ -153,13 +153,13 @@ def test_many_grids_do_not_pile_up():
 def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     encoding = small("weierstrass_relative")
     calls = []
-    real = encoding.values
+    real = encoding.features
 
     def counted(grid):
         calls.append(grid)
         return real(grid)
 
-    monkeypatch.setattr(encoding, "values", counted)
+    monkeypatch.setattr(encoding, "features", counted)
     want = [encoding.bias(GRID, layer) for layer in range(3)]
     assert len(calls) == 3
     with encoding.shared_pass():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends import argument, kernel, numpy_backend
+from backends import argument, kernel, numpy_backend, numpy_ops
 from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals, prepare_numbers
 from backends.pair import Pair
 from verification import cases
@@ -73,7 +73,7 @@ def forget_the_rounding_errors_of_the_reduction(patch: pytest.MonkeyPatch) -> No
 
 
 def leave_the_argument_unreduced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(numpy_backend.NumpyOps, "rint", staticmethod(np.zeros_like))
+    patch.setattr(numpy_ops.NumpyOps, "rint", staticmethod(np.zeros_like))
 
 
 SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
