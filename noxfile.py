@@ -28,7 +28,7 @@ def install_project(session: nox.Session, *groups: str) -> None:
     The constraint belongs in this very command: see constraints.txt.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
-    session.install("-c", "constraints.txt", "-e", ".[training,flint,report]", *requirements)
+    session.install("-c", "constraints.txt", "-e", ".[training,flint,report,numba]", *requirements)
 
 
 @nox.session
@@ -54,7 +54,7 @@ def minimums(session: nox.Session) -> None:
     """
     requirements = nox.project.dependency_groups(PYPROJECT, "test")
     lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow", "-c", "constraints.txt")
-    session.install(*lowest, "-e", ".[training,flint,report]", *requirements)
+    session.install(*lowest, "-e", ".[training,flint,report,numba]", *requirements)
     session.run("pytest", "-n", "auto", "--dist", "loadfile", "-W", "default", *session.posargs)
 
 

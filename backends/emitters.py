@@ -89,10 +89,10 @@ def python_source(program: Program, name: str) -> str:
     lines = [f"def {name}({', '.join(program.inputs)}):"]
     inlined: dict[str, tuple[str, int]] = {}
 
-    def text(operand: Operand) -> Any:
+    def text(operand: Operand) -> str:
         if isinstance(operand, str):
             return inlined[operand][0] if operand in inlined else operand
-        return f"({operand!r})" if math.copysign(1.0, operand) < 0 else repr(operand)
+        return repr(operand)
 
     for target, operator, arguments in program.statements:
         depth = 1 + max(inlined[x][1] if x in inlined else 0 for x in arguments)

@@ -12,7 +12,7 @@ nor is x*0 zero (x may be infinite).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
@@ -220,7 +220,7 @@ class _Graph:
     """The statements made so far, each once."""
 
     def __init__(self) -> None:
-        self.statements: dict[str, Statement] = {}
+        self.statements: dict[Operand, Statement] = {}
         self._names: dict[tuple[Any, ...], str] = {}
         self._booleans: set[str] = set()
 
@@ -278,7 +278,7 @@ def _operand(value: Any) -> Operand:
 
 
 def _simplified(
-    operator: str, arguments: tuple[Operand, ...], statements: dict[str, Statement]
+    operator: str, arguments: tuple[Operand, ...], statements: Mapping[Operand, Statement]
 ) -> Operand | None:
     """An operand with the same bits as the expression, if there is one."""
     first, last = arguments[0], arguments[-1]
@@ -293,28 +293,21 @@ def _simplified(
             return first
         case "mul" if _is(first, 1.0):
             return last
-        case "neg" if isinstance(first, float):
-            return -first
         case "where" if isinstance(first, bool):
             return arguments[1] if first else arguments[2]
         case "where" if _is(arguments[1], last):
             return last
-        # No simplification gives True or False: Python's ~True is -2.
-        case "and" | "or" if first is (operator == "and"):
-            return last
+        # A symbol comes first in these. None of them becomes True or False: Python's ~True is -2.
         case "and" | "or" if last is (operator == "and"):
             return first
-        case "neg" | "not" if isinstance(first, str) and first in statements:
-            inner = statements[first]
-            return inner.arguments[0] if inner.operator == operator else None
+        case "neg" | "not" if first in statements and statements[first].operator == operator:
+            return statements[first].arguments[0]
     return None
 
 
 def _is(operand: Operand, other: Operand) -> bool:
     """Whether two operands are the same, bit for bit."""
-    if isinstance(operand, float) and isinstance(other, float):
-        return repr(operand) == repr(other)
-    return type(operand) is type(other) and operand == other
+    return (type(operand), repr(operand)) == (type(other), repr(other))
 
 
 def trace(

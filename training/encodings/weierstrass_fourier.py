@@ -52,12 +52,12 @@ def printed_waves(u: Tensor, v: Tensor, terms: int) -> Tensor:
 def printed_series(z: Tensor, omegas: Tensor, beta: Tensor, gamma: Tensor, waves: Tensor) -> Tensor:
     """S, 0 and the real and imaginary parts of 2 dS/dz, S_x and -S_y, exactly, (4, points).
 
-    `z` holds x and -y, (2, points), and `omegas` omega1 and omega3'. The `waves` are those of
+    `z` holds x and -y, (2, points), and `omegas` omega1 and omega3', (2, 1). The `waves` are those of
     `printed_waves` at x/omega1 and y/omega3', which are the same for every lattice.
     """
     pole = 1.0 / (z.square().sum(0) + beta)
     value = torch.addcmul(pole, gamma, waves[0])
-    slopes = torch.addcmul((gamma / omegas)[:, None] * waves[2:], pole * pole, z, value=-2.0)
+    slopes = torch.addcmul(gamma / omegas * waves[2:], pole * pole, z, value=-2.0)
     return torch.cat((value[None], waves[1:2], slopes))
 
 
@@ -240,9 +240,8 @@ class WeierstrassFourierEncoding(AbstractEncoding):
 
     def _rows_of_values(self, grid: Grid) -> Tensor:
         """The same as one tensor, (4, height*width)."""
-        raw = [self.beta_raw] if self.gamma_raw is None else [self.beta_raw, self.gamma_raw]
-        beta, *others = F.softplus(torch.stack(raw).to(self.working_dtype)).unbind()
-        gamma = others[0] if others else None
+        beta = F.softplus(self.beta_raw.to(self.working_dtype))
+        gamma = None if self.gamma_raw is None else F.softplus(self.gamma_raw.to(beta.dtype))
         omegas = self.half_periods()
         if self.recipe is not None:
             recipe, z = self.recipe, self.points(grid)
@@ -262,8 +261,8 @@ class WeierstrassFourierEncoding(AbstractEncoding):
         coordinates, waves = self.table(
             ("waves", grid), lambda: self._coordinates_and_waves(grid), depends_on=()
         )
-        lengths = omegas.parts[::3]  # omega1 and omega3'
-        return printed_series(lengths[:, None] * coordinates, lengths, floor + beta, gamma, waves)
+        lengths = omegas.parts[::3, None]  # omega1 and omega3'
+        return printed_series(lengths * coordinates, lengths, floor + beta, gamma, waves)
 
     def _coordinates_and_waves(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """x/omega1 and -y/omega3' of the patches, and the waves there, whatever the lattice is."""

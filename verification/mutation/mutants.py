@@ -47,7 +47,7 @@ _ALGEBRA: tuple[Check, ...] = (
 )
 _PROGRAMS: tuple[Check, ...] = (
     *(programs.contents, programs.python_text, programs.single_numbers, programs.triton_text),
-    *(programs.polynomial_programs, programs.numba_code),
+    *(programs.polynomial_programs, programs.loaded_source, programs.numba_code),
 )
 # The modules of `backends`, and the checks that reach them; the checks that notice most are first.
 MODULES: dict[str, tuple[Check, ...]] = {

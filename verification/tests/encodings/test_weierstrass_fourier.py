@@ -35,7 +35,7 @@ def printed(x, y, omega1, omega3, beta, gamma, terms):
 def series(x, y, omega1, omega3, beta, gamma, terms):
     """The series of the encoding at any points."""
     waves = printed_waves(x / omega1, y / omega3, terms)
-    lengths = torch.stack((omega1, omega3))
+    lengths = torch.stack((omega1, omega3))[:, None]
     return Values(*printed_series(torch.stack((x, -y)), lengths, beta, gamma, waves))
 
 

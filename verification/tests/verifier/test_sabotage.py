@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends import argument, kernel, numpy_backend, numpy_ops
+from backends import (
+    argument,
+    emitters,
+    kernel,
+    numpy_backend,
+    numpy_compiled,
+    numpy_ops,
+    numpy_scalar,
+)
 from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals, prepare_numbers
 from backends.pair import Pair
 from verification import cases
@@ -20,7 +28,12 @@ from verification.functions import FUNCTIONS
 from verification.judge import JudgedRow, judge, load_contracts
 from verification.measure import measure
 from verification.precision_report import describe_failure
-from verification.subjects import Subject, numpy_subject
+from verification.subjects import (
+    Subject,
+    compiled_numpy_subject,
+    numpy_subject,
+    scalar_subject,
+)
 from wefpe_core import Lattice
 
 # --- In the kernel -------------------------------------------------------------------------
@@ -165,11 +178,52 @@ def test_a_sabotaged_kernel_fails_in_the_right_row(
     sabotage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply, function, region, damaged = SABOTAGES[sabotage]
+    monkeypatch.setattr(numpy_scalar, "FEW", 0)  # few points are arrays here, like many
     whole = verdicts_of(function, region)
     assert all(verdict.largest <= verdict.ceiling for verdict in whole.values())
     apply(monkeypatch)
     failed = {name for name, v in verdicts_of(function, region).items() if v.largest > v.ceiling}
     assert failed >= damaged
+
+
+# --- In the emitted code -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "wrong"),
+    [
+        (emitters._PYTHON, "sub", "{1} - {0}"),
+        (emitters._PYTHON, "sign_of", "-copysign(1.0, {0})"),
+        (emitters._PYTHON, "rint", "{0} * 1.0"),
+        (emitters._PYTHON, "expm1", "float(exp({0})) - 1.0"),
+        (emitters._NUMBA_TARGETS["float64"], "where", "{2} if {0} else {1}"),
+        (emitters._NUMBA_TARGETS["float64"], "rint", "np.floor({0})"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "in",
+)
+def test_a_sabotaged_emitter_fails(
+    table: dict[str, str], key: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_python = table is emitters._PYTHON
+    if not is_python:
+        pytest.importorskip("numba", reason="the numba extra is not installed")
+    subject = scalar_subject() if is_python else compiled_numpy_subject()
+    caches = (numpy_scalar._on_lattice, numpy_scalar._compiled, numpy_compiled._compiled)
+
+    def fails() -> bool:
+        for remembered in caches:
+            remembered.cache_clear()
+        regions = ("generic", "pole at 0")
+        verdicts = [v for r in regions for v in verdicts_of("wp_and_prime", r, subject).values()]
+        return any(not verdict.largest <= verdict.ceiling for verdict in verdicts)
+
+    assert not fails()
+    monkeypatch.setitem(table, key, wrong)
+    try:
+        assert fails()
+    finally:
+        for remembered in caches:
+            remembered.cache_clear()
 
 
 # --- In a backend --------------------------------------------------------------------------
