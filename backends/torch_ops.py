@@ -156,11 +156,12 @@ def _as_torch_accepts(z: Any) -> Any:
 def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:
     """Real and imaginary part as real tensors; dtype and device follow `z` unless given."""
     if dtype is not None and isinstance(z, numbers.Complex):
-        # Made in the dtype asked for: the device may have no other.
+        # Made in the dtype asked for: the device may have no other. Not torch.tensor, which copies
+        # from the host to a GPU and waits for the copy.
         value = complex(z)
         return Pair(
-            torch.tensor(value.real, dtype=dtype, device=device),
-            torch.tensor(value.imag, dtype=dtype, device=device),
+            torch.full((), value.real, dtype=dtype, device=device),
+            torch.full((), value.imag, dtype=dtype, device=device),
         )
     tensor = as_tensor(z)
     dtype = real_dtype(tensor.dtype) if dtype is None else dtype

@@ -168,7 +168,7 @@ class GreenEncoding(AbstractLatticeBias):
         values = fixed_green(self.options.backend, self.frame(grid), lattice)
         area = 4.0 * (complex(lattice.omega1).conjugate() * complex(lattice.omega3)).imag
         values = values.to(self.working_dtype).to(self.device)
-        return self._with_diagonal(values, values.new_tensor(area), grid)
+        return self._with_diagonal(values, values.new_full((), area), grid)
 
     def _with_diagonal(self, values: Tensor, area: Tensor, grid: Grid) -> Tensor:
         skip = self.frame(grid).coincident(self.offsets(grid))
