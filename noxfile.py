@@ -17,6 +17,14 @@ REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its 
 CLAIMS = "build/claims"
 RESULTS = "docs/results"  # the rows of the study, and what is made of them
 
+GPU_PARTS = {
+    "tests": (
+        *("pytest", "-p", "verification.gpu.plugin", "-m", "cuda and not slow"),
+        *("-n", "auto", "--dist", "loadfile"),
+    ),
+    "verify": ("wefpe", "gpu", "verify", "--device", "cuda", "--size", "small"),
+}
+
 BENCHMARKS = ("backends", "models", "training")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -124,6 +132,20 @@ def transformers(session: nox.Session) -> None:
     session.run(
         "pytest", "verification/tests/models/test_transformers_adapter.py", *session.posargs
     )
+
+
+@nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """Run the code for GPUs on an emulated CUDA device: see docs/gpu.md.
+
+    All parts, or those named: ``nox -s gpu -- tests verify``.
+    """
+    unknown = set(session.posargs) - set(GPU_PARTS)
+    if unknown:
+        session.error(f"the parts are {', '.join(GPU_PARTS)}, not {', '.join(sorted(unknown))}")
+    install_project(session, "test")
+    for part in session.posargs or GPU_PARTS:
+        session.run(*GPU_PARTS[part])
 
 
 @nox.session(default=False)

@@ -149,6 +149,11 @@ def device_label(device: str) -> str:
     return LABEL if device.partition(":")[0] == "cuda" and is_installed() else device
 
 
+def note() -> str:
+    """The end of a sentence about this machine: empty where nothing is emulated."""
+    return f"; {LABEL}: CPU kernels of torch in the memory of the host" if is_installed() else ""
+
+
 @contextmanager
 def count_launches() -> Iterator[Counts]:
     """Count what happens on the device within the block; blocks may be nested."""
