@@ -69,7 +69,8 @@ def numpy_subject() -> Subject:
 def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 - torch's word
     import torch
 
-    label = f"torch {emulated_cuda.device_label(device)}" + (" compiled" if compile else "")
+    label = f"torch {emulated_cuda.device_label(device)}"
+    label += f" {emulated_cuda.compiled_label(device)}" if compile else ""
     # `--require cuda` asks for a real device.
     is_real_gpu = device != "cpu" and not emulated_cuda.is_installed()
     return Subject(

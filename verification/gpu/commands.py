@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from verification.gpu import emulated_cuda
@@ -21,13 +23,40 @@ def gpu() -> None:
 
 
 @app.command(context_settings=_OTHER_OPTIONS)
-def verify(context: typer.Context) -> int:
+def verify(
+    context: typer.Context,
+    ptx: Annotated[
+        bool,
+        typer.Option("--ptx", help="Run compiled functions as PTX on the host; needs Triton."),
+    ] = False,
+    perturb: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED",
+            min=0,
+            help="Let approximate instructions of the PTX be as wrong as they may be.",
+        ),
+    ] = 0,
+    fuse: Annotated[
+        int,
+        typer.Option(metavar="SEED", min=0, help="Fuse multiplications and additions at random."),
+    ] = 0,
+) -> int:
     """Run wefpe verify where torch sees the emulated device; takes all of its options.
 
     Rows of this device are named "cuda (emulated)": they are results of the CPU kernels of torch,
-    and `--require cuda` still asks for a real one.
+    and `--require cuda` still asks for a real one. With --ptx the rows of compiled functions (see
+    --compiled of wefpe verify) are results of the code that a GPU would run.
     """
-    emulated_cuda.install()
+    if ptx:
+        from verification.gpu.ptx_host import Arithmetic, PtxOnTheHost
+        from verification.gpu.triton_driver import install
+
+        install(PtxOnTheHost(Arithmetic(perturb, fuse)))
+    elif perturb or fuse:
+        raise typer.BadParameter("--perturb and --fuse change the PTX, so they need --ptx")
+    else:
+        emulated_cuda.install()
     from training.cli import main
 
     return main(["verify", *context.args])

@@ -31,9 +31,11 @@ from wefpe_core import WefpeError
 
 LABEL = "cuda (emulated)"  # how every report, label and message names the device
 TESTED_TORCH = "2.13.0"
+_INCLUDES = ("include", "include/torch/csrc/api/include")
 _FORBIDDEN = "forbidden on the emulated device: "  # the sentence of emulated_cuda.cpp
 
 _library: ctypes.CDLL | None = None
+_kernel_label = ""
 
 
 class EmulationError(WefpeError, RuntimeError):
@@ -118,15 +120,8 @@ def _built_library() -> Path:
         "emulated_cuda",
         files("verification.gpu").joinpath("emulated_cuda.cpp").read_text("utf-8"),
         "c++",
-        (
-            *(
-                "-O1",
-                "-std=c++20",
-                f"-I{torch}/include",
-                f"-I{torch}/include/torch/csrc/api/include",
-            ),
-            *(f"-L{torch}/lib", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch}/lib"),
-        ),
+        options=("-O1", "-std=c++20", *(f"-I{torch}/{folder}" for folder in _INCLUDES)),
+        libraries=(f"-L{torch}/lib", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch}/lib"),
         key=version,
     )
 
@@ -147,6 +142,18 @@ def real_devices() -> int:
 def device_label(device: str) -> str:
     """How reports name a device of torch: `LABEL` for an emulated one."""
     return LABEL if device.partition(":")[0] == "cuda" and is_installed() else device
+
+
+def set_kernel_label(label: str) -> None:
+    """Say how kernels made by Triton are run, for the labels of reports."""
+    global _kernel_label
+    _kernel_label = label
+
+
+def compiled_label(device: str) -> str:
+    """How reports name compiled code on a device."""
+    is_emulated = device_label(device) == LABEL and _kernel_label
+    return f"compiled, {_kernel_label}" if is_emulated else "compiled"
 
 
 def note() -> str:

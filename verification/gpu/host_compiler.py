@@ -24,13 +24,18 @@ def cache_folder() -> Path:
 
 
 def build_library(
-    name: str, source: str, language: str, options: Sequence[str], key: str = ""
+    name: str,
+    source: str,
+    language: str,
+    options: Sequence[str],
+    libraries: Sequence[str] = (),
+    key: str = "",
 ) -> Path:
     """The shared library made of `source`, from the cache if it was made before.
 
     `key` names whatever else the library depends on, such as the version of torch.
     """
-    text = "\0".join((source, language, *options, key))
+    text = "\0".join((source, language, *options, *libraries, key))
     folder = cache_folder()
     library = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.so"
     if library.exists():
@@ -42,7 +47,8 @@ def build_library(
     # Several processes may build at the same time: each moves a finished file into place.
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = [compiler, "-x", language, "-", "-shared", "-fPIC", "-o", str(made), *options]
+        command = [compiler, *options, "-shared", "-fPIC", "-o", str(made)]
+        command += ["-x", language, "-", *libraries]
         done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HostCompilerError(f"g++ refuses {name}:\n{done.stderr[:2000]}")
