@@ -17,12 +17,24 @@ REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its 
 CLAIMS = "build/claims"
 RESULTS = "docs/results"  # the rows of the study, and what is made of them
 
-GPU_PARTS = {
-    "tests": (
-        *("pytest", "-p", "verification.gpu.plugin", "-m", "cuda and not slow"),
-        *("-n", "auto", "--dist", "loadfile"),
-    ),
-    "verify": ("wefpe", "gpu", "verify", "--device", "cuda", "--size", "small"),
+# The code for GPUs, without one: docs/gpu.md.
+_ON_EMULATED = ("pytest", "-p", "verification.gpu.plugin", "-n", "auto", "--dist", "loadfile")
+_VERIFY = ("wefpe", "gpu", "verify", "--device", "cuda", "--size", "small")
+_COMPILED = [
+    word
+    for function in ("wp_and_prime", "zeta", "sigma", "green")
+    for option in ("--function", "--compiled")
+    for word in (option, function)
+]
+GPU_PARTS: dict[str, list[tuple[str, ...]]] = {
+    "tests": [(*_ON_EMULATED, "-m", "cuda and not slow")],
+    "slow": [(*_ON_EMULATED, "-m", "cuda and slow")],
+    "verify": [(*_VERIFY, "--backend", "torch")],
+    "kernels": [("wefpe", "gpu", "kernels")],
+    "ptx": [
+        (*_VERIFY, "--backend", "torch", *_COMPILED, "--ptx"),
+        (*_VERIFY, "--backend", "torch", *_COMPILED, "--ptx", "--perturb", "1", "--fuse", "1"),
+    ],
 }
 
 BENCHMARKS = ("backends", "models", "training")
@@ -143,9 +155,10 @@ def gpu(session: nox.Session) -> None:
     unknown = set(session.posargs) - set(GPU_PARTS)
     if unknown:
         session.error(f"the parts are {', '.join(GPU_PARTS)}, not {', '.join(sorted(unknown))}")
-    install_project(session, "test")
+    install_project(session, "test", "gpu")
     for part in session.posargs or GPU_PARTS:
-        session.run(*GPU_PARTS[part])
+        for command in GPU_PARTS[part]:
+            session.run(*command)
 
 
 @nox.session(default=False)

@@ -81,7 +81,8 @@ def install(capability: int = 80) -> None:
     Raises
     ------
     EmulationError
-        torch is imported already, is not the tested CPU build, or a real device exists.
+        This is not Linux, torch is imported already or is not the tested CPU build, or there is a
+        real device.
     HostCompilerError
         g++ is missing or fails.
     """
@@ -99,6 +100,8 @@ def install(capability: int = 80) -> None:
 
 
 def _built_library() -> Path:
+    if sys.platform != "linux":
+        raise EmulationError(f"the emulated device needs Linux, and this is {sys.platform}")
     if "torch" in sys.modules:
         raise EmulationError("the emulated device must be installed before torch is imported")
     specification = find_spec("torch")

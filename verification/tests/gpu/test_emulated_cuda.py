@@ -30,12 +30,6 @@ def counted(run: Callable[[], object]) -> Counts:
     return counts
 
 
-@pytest.fixture
-def on_emulated_device():
-    if not emulated_cuda.is_installed():
-        pytest.skip("the device here is real: it counts nothing")
-
-
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("on_emulated_device")]
 
 

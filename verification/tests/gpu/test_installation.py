@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -51,3 +53,11 @@ def test_it_is_not_installed_where_it_would_mislead(reason):
     )
     assert result.returncode == 1
     assert message in result.stderr
+
+
+def test_the_example_of_the_docs_runs():
+    page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    result = run_python(example)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["{'aten::fill_': 1, 'aten::sin': 1} 2", "0 0 0"]
