@@ -19,7 +19,7 @@ RESULTS = "docs/results"  # the rows of the study, and what is made of them
 
 # The code for GPUs, without one: docs/gpu.md.
 _ON_EMULATED = ("pytest", "-p", "verification.gpu.plugin", "-n", "auto", "--dist", "loadfile")
-_VERIFY = ("wefpe", "gpu", "verify", "--device", "cuda", "--size", "small")
+_VERIFY = ("wefpe", "gpu", "verify", "--backend", "torch", "--device", "cuda", "--size", "small")
 _COMPILED = [
     word
     for function in ("wp_and_prime", "zeta", "sigma", "green")
@@ -29,11 +29,11 @@ _COMPILED = [
 GPU_PARTS: dict[str, list[tuple[str, ...]]] = {
     "tests": [(*_ON_EMULATED, "-m", "cuda and not slow")],
     "slow": [(*_ON_EMULATED, "-m", "cuda and slow")],
-    "verify": [(*_VERIFY, "--backend", "torch")],
+    "verify": [_VERIFY],
     "kernels": [("wefpe", "gpu", "kernels")],
     "ptx": [
-        (*_VERIFY, "--backend", "torch", *_COMPILED, "--ptx"),
-        (*_VERIFY, "--backend", "torch", *_COMPILED, "--ptx", "--perturb", "1", "--fuse", "1"),
+        (*_VERIFY, *_COMPILED),
+        (*_VERIFY, *_COMPILED, "--perturb", "1", "--fuse", "1"),
     ],
 }
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from verification.gpu import emulated_cuda
+from verification.gpu.ptx_host import Arithmetic, install_device
 
 app = typer.Typer(
     add_completion=False,
@@ -31,38 +31,28 @@ def gpu() -> None:
 @app.command(context_settings=_OTHER_OPTIONS)
 def verify(
     context: typer.Context,
-    ptx: Annotated[
-        bool,
-        typer.Option("--ptx", help="Run compiled functions as PTX on the host; needs Triton."),
-    ] = False,
     perturb: Annotated[
         int,
         typer.Option(
             metavar="SEED",
             min=0,
-            help="Let approximate instructions of the PTX be as wrong as they may be.",
+            help="Let approximate instructions of the PTX be as wrong as they may be; 0 does not.",
         ),
     ] = 0,
     fuse: Annotated[
         int,
-        typer.Option(metavar="SEED", min=0, help="Fuse multiplications and additions at random."),
+        typer.Option(
+            metavar="SEED", min=0, help="Fuse products and sums of the PTX at random; 0 does not."
+        ),
     ] = 0,
 ) -> int:
     """Run wefpe verify where torch sees the emulated device; takes all of its options.
 
     Rows of this device are named "cuda (emulated)": they are results of the CPU kernels of torch,
-    and `--require cuda` still asks for a real one. With --ptx the rows of compiled functions (see
-    --compiled of wefpe verify) are results of the code that a GPU would run.
+    and `--require cuda` still asks for a real one. Where Triton is installed, what it compiles runs
+    as PTX on the host; `--compiled NAME` gives rows of it.
     """
-    if ptx:
-        from verification.gpu.ptx_host import Arithmetic, PtxOnTheHost
-        from verification.gpu.triton_driver import install
-
-        install(PtxOnTheHost(Arithmetic(perturb, fuse)))
-    elif perturb or fuse:
-        raise typer.BadParameter("--perturb and --fuse change the PTX, so they need --ptx")
-    else:
-        emulated_cuda.install()
+    install_device(Arithmetic(perturb, fuse) if perturb or fuse else None)
     from training.cli import main
 
     return main(["verify", *context.args])

@@ -81,22 +81,22 @@ def install(capability: int = 80) -> None:
     Raises
     ------
     EmulationError
-        This is not Linux, torch is imported already or is not the tested CPU build, or there is a
-        real device.
+        The capability is not known, this is not Linux, torch is imported already or is not the
+        tested CPU build, or there is a real device.
     HostCompilerError
         g++ is missing or fails.
     """
     global _library
     if is_installed():
         return
+    from verification.gpu.torch_cuda import properties_of, replace_torch_cuda
+
+    properties = properties_of(capability)
     library = ctypes.CDLL(str(_built_library()), mode=ctypes.RTLD_GLOBAL)
     library.emulated_cuda_counters.restype = ctypes.c_char_p
     library.emulated_cuda_install()
     _library = library
-
-    from verification.gpu.torch_cuda import replace_torch_cuda
-
-    replace_torch_cuda(capability, count_synchronisation)
+    replace_torch_cuda(properties)
 
 
 def _built_library() -> Path:
@@ -161,7 +161,10 @@ def compiled_label(device: str) -> str:
 
 def note() -> str:
     """The end of a sentence about this machine: empty where nothing is emulated."""
-    return f"; {LABEL}: CPU kernels of torch in the memory of the host" if is_installed() else ""
+    if not is_installed():
+        return ""
+    kernels = f", kernels of Triton as {_kernel_label}" if _kernel_label else ""
+    return f"; {LABEL}: CPU kernels of torch in the memory of the host{kernels}"
 
 
 @contextmanager

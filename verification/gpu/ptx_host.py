@@ -6,7 +6,9 @@ import ctypes
 import platform
 import struct
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
+from verification.gpu import emulated_cuda, triton_driver
 from verification.gpu.emulated_cuda import EmulationError
 from verification.gpu.host_compiler import build_library
 from verification.gpu.ptx import Module, parse
@@ -72,6 +74,17 @@ class PtxOnTheHost:
             path = build_library("ptx", source, "c", (*_OPTIONS, *fast), libraries=_LIBRARIES)
             self._loaded[known] = module, ctypes.CDLL(str(path))
         return self._loaded[known]
+
+
+def install_device(arithmetic: Arithmetic | None = None, capability: int = 80) -> None:
+    """Install the emulated device; where Triton is installed, its kernels run as PTX on the host.
+
+    Unkind arithmetic needs Triton: without it MissingDependencyError is raised.
+    """
+    if arithmetic is None and find_spec("triton") is None:
+        emulated_cuda.install(capability)
+    else:
+        triton_driver.install(PtxOnTheHost(arithmetic or Arithmetic()), capability)
 
 
 def _packed(module: Module, launch: Launch) -> bytes:

@@ -65,9 +65,8 @@ def properties_of(capability: int) -> SimpleNamespace:
     )
 
 
-def replace_torch_cuda(capability: int, synchronise: Callable[[str], None]) -> None:
+def replace_torch_cuda(properties: SimpleNamespace) -> None:
     """Replace the functions of torch.cuda that would ask the CUDA library."""
-    properties = properties_of(capability)
     import torch
     from torch._dynamo.device_interface import CudaInterface
 
@@ -90,7 +89,9 @@ def replace_torch_cuda(capability: int, synchronise: Callable[[str], None]) -> N
         "is_bf16_supported": lambda including_emulation=True: True,
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
-        "synchronize": lambda device=None: synchronise("cudaDeviceSynchronize"),
+        "synchronize": lambda device=None: emulated_cuda.count_synchronisation(
+            "cudaDeviceSynchronize"
+        ),
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
         "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8),

@@ -55,8 +55,7 @@ class Kernel:
         from triton import knobs
         from triton.backends.compiler import GPUTarget
 
-        target = self.options["target"]
-        arch = capability or (target["arch"] if isinstance(target, dict) else target.arch)
+        arch = capability or self.options["target"].arch
         same = {name: self.options[name] for name in ("num_warps", "num_stages")}
         with knobs.compilation.scope():
             knobs.compilation.listener = None  # this is no other kernel

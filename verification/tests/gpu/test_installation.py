@@ -10,6 +10,9 @@ from textwrap import dedent
 
 import pytest
 
+from verification.gpu import emulated_cuda
+from verification.gpu.torch_cuda import properties_of
+
 pytest.importorskip("torch", reason="the torch extra is not installed")
 
 
@@ -38,6 +41,11 @@ REFUSALS = {
         "compiled by g++, which is not installed",
     ),
 }
+
+
+def test_an_unknown_capability_is_refused():
+    with pytest.raises(emulated_cuda.EmulationError, match="capability 75 is not one of 80, 90"):
+        properties_of(75)
 
 
 @pytest.mark.parametrize("reason", REFUSALS)
