@@ -17,6 +17,26 @@ REPORT = ("--output", "build/verification")  # where `nox -s verify` writes its 
 CLAIMS = "build/claims"
 RESULTS = "docs/results"  # the rows of the study, and what is made of them
 
+# The code for GPUs, without one: docs/gpu.md.
+_ON_EMULATED = ("pytest", "-p", "verification.gpu.plugin", "-n", "auto", "--dist", "loadfile")
+_VERIFY = ("wefpe", "gpu", "verify", "--backend", "torch", "--device", "cuda", "--size", "small")
+_COMPILED = [
+    word
+    for function in ("wp_and_prime", "zeta", "sigma", "green")
+    for option in ("--function", "--compiled")
+    for word in (option, function)
+]
+GPU_PARTS: dict[str, list[tuple[str, ...]]] = {
+    "tests": [(*_ON_EMULATED, "-m", "cuda and not slow")],
+    "slow": [(*_ON_EMULATED, "-m", "cuda and slow")],
+    "verify": [_VERIFY],
+    "kernels": [("wefpe", "gpu", "kernels")],
+    "ptx": [
+        (*_VERIFY, *_COMPILED),
+        (*_VERIFY, *_COMPILED, "--perturb", "1", "--fuse", "1"),
+    ],
+}
+
 BENCHMARKS = ("backends", "models", "training")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -124,6 +144,21 @@ def transformers(session: nox.Session) -> None:
     session.run(
         "pytest", "verification/tests/models/test_transformers_adapter.py", *session.posargs
     )
+
+
+@nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """Run the code for GPUs on an emulated CUDA device: see docs/gpu.md.
+
+    All parts, or those named: ``nox -s gpu -- tests verify``.
+    """
+    unknown = set(session.posargs) - set(GPU_PARTS)
+    if unknown:
+        session.error(f"the parts are {', '.join(GPU_PARTS)}, not {', '.join(sorted(unknown))}")
+    install_project(session, "test", "gpu")
+    for part in session.posargs or GPU_PARTS:
+        for command in GPU_PARTS[part]:
+            session.run(*command)
 
 
 @nox.session(default=False)

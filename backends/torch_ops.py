@@ -163,7 +163,8 @@ def _as_torch_accepts(z: Any) -> Any:
 def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pair:
     """Real and imaginary part as real tensors; dtype and device follow `z` unless given."""
     if dtype is not None and isinstance(z, numbers.Complex):
-        # Made in the dtype asked for: the device may have no other.
+        # Made in the dtype asked for: the device may have no other. Not torch.tensor, which copies
+        # from the host to a GPU and waits for the copy.
         value = complex(z)
         # torch.full makes the number on the device; torch.tensor would copy it there and wait.
         return Pair(

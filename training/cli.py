@@ -54,6 +54,9 @@ COMMANDS = {
     "verify": Command(
         "training.commands.verify:verify", "Measure every backend against the reference."
     ),
+    "gpu": Command(
+        "verification.gpu.commands:app", "Run the code for GPUs on a device that is emulated."
+    ),
     "claims": Command("training.commands.claims:claims", "Check the statements of the paper."),
     "bench": Command(
         "training.commands.bench:app", "Time the backends, the models and the training engine."

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verification.functions import ARRAY_FUNCTIONS
+from verification.gpu import emulated_cuda
 from wefpe_core import (
     AbstractBackend,
     Lattice,
@@ -107,12 +108,15 @@ def compiled_numpy_subject() -> Subject:
 def torch_subject(device: str, compile: bool = False) -> Subject:  # noqa: A002 - torch's word
     import torch
 
-    label = f"torch {device}" + (" compiled" if compile else "")
+    label = f"torch {emulated_cuda.device_label(device)}"
+    label += f" {emulated_cuda.compiled_label(device)}" if compile else ""
+    # `--require cuda` asks for a real device.
+    is_real_gpu = device != "cpu" and not emulated_cuda.is_installed()
     return Subject(
         label,
         get_backend("torch", compile=compile),
         lambda array: torch.from_numpy(array.copy()).to(device),
-        stands_on=("torch",) if device == "cpu" else ("torch", device),
+        stands_on=("torch", device) if is_real_gpu else ("torch",),
     )
 
 
@@ -214,6 +218,8 @@ def subjects_here(
         if device == "cuda" and not cuda_is_available():
             skipped.append(Skip("cuda", "torch sees no CUDA device on this machine"))
             continue
+        if device == "cuda" and emulated_cuda.is_installed():
+            skipped.append(Skip("cuda", f"the device here is {emulated_cuda.LABEL}"))
         subjects += [
             torch_subject(device),
             tensor_lattice_subject(device),

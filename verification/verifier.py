@@ -14,6 +14,7 @@ from rich.progress import track
 
 from verification import cases, laws, second_opinion
 from verification.functions import ARRAY_FUNCTIONS, FUNCTIONS, points_of
+from verification.gpu import emulated_cuda
 from verification.html_page import prepare_output
 from verification.judge import (
     Contracts,
@@ -71,6 +72,7 @@ def verify(
     devices: Sequence[str] = DEVICES,
     dtypes: Sequence[str] = DTYPES,
     functions: Sequence[str] = tuple(FUNCTIONS),
+    compiled: Sequence[str] | None = None,
     required: Sequence[str] = (),
     output: Path | None = None,
     record_baselines: bool = False,
@@ -78,7 +80,8 @@ def verify(
     """Measure, print, and write what is asked for; 1 if something fails, 0 if everything holds."""
     if output:
         prepare_output(output, "matplotlib")
-    report, rows = run(size, backends, devices, dtypes, functions, required)
+    compiled = SIZES[size].compiled if compiled is None else compiled
+    report, rows = run(size, backends, devices, dtypes, functions, compiled, required)
     # Output that goes into a file or a pipe has no width to keep to.
     print_report(report, Console(width=None if sys.stdout.isatty() else 150))
     if output:
@@ -99,12 +102,13 @@ def run(
     devices: Sequence[str],
     dtypes: Sequence[str],
     functions: Sequence[str],
+    compiled: Sequence[str],
     required: Sequence[str],
 ) -> tuple[PrecisionReport, list[Row]]:
     contracts, baselines = load_contracts(), load_baselines()
     wanted = SIZES[size]
     start = time.perf_counter()
-    subjects, skipped = subjects_here(backends, devices, wanted.compiled)
+    subjects, skipped = subjects_here(backends, devices, compiled)
     jobs = jobs_of(subjects, functions, dtypes, contracts)
     if not jobs:
         reasons = "".join(f"; {skip.name}: {skip.reason}" for skip in skipped)
@@ -118,7 +122,7 @@ def run(
     report = PrecisionReport(
         setting={
             "versions": describe_versions(["wefpe", *packages, "numba"]),
-            "platform": f"{platform.system()} {platform.machine()}",
+            "platform": f"{platform.system()} {platform.machine()}{emulated_cuda.note()}",
             "size": f"{size}, {sum(row.errors.size for row in rows):,} values",
             "seconds": f"{time.perf_counter() - start:.0f}",
         },

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from verification import verifier
-from verification.functions import FUNCTIONS
+from verification.functions import ARRAY_FUNCTIONS, FUNCTIONS
 from verification.subjects import BACKENDS, DEVICES, DTYPES
 from verification.verifier import REQUIRABLE, SIZES
 
@@ -52,6 +52,15 @@ def verify(
             "NAME",
         ),
     ] = None,
+    compiled: Annotated[
+        list[str] | None,
+        choice(
+            ARRAY_FUNCTIONS,
+            "Measure this function in compiled form too; may be repeated. The default follows "
+            "from the size.",
+            "NAME",
+        ),
+    ] = None,
     require: Annotated[
         str,
         typer.Option(
@@ -83,6 +92,7 @@ def verify(
         devices=device or DEVICES,
         dtypes=dtype or DTYPES,
         functions=function or tuple(FUNCTIONS),
+        compiled=compiled,
         required=required,
         output=output,
         record_baselines=record,

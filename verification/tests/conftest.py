@@ -10,6 +10,7 @@ import mpmath
 import pytest
 from hypothesis import HealthCheck, settings
 
+from verification.gpu.emulated_cuda import device_label
 from verification.subjects import Subject, cuda_is_available, numpy_subject, torch_subject
 from wefpe_core import available_backends
 
@@ -49,6 +50,15 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what became of the tests for CUDA: on which device they ran, or that they did not."""
+    ran = sum(
+        "cuda" in report.keywords
+        for outcome in ("passed", "failed", "xfailed", "xpassed")
+        for report in terminalreporter.stats.get(outcome, ())
+        if getattr(report, "when", None) == "call"
+    )
+    if ran:
+        terminalreporter.write_line(f"{ran:,} tests for CUDA ran on {device_label('cuda')}.")
     left_out = config.stash.get(_LEFT_OUT, 0)
     if left_out:
         terminalreporter.write_line(
@@ -57,7 +67,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(
-    params=["numpy", "torch:cpu", pytest.param("torch:cuda", marks=pytest.mark.cuda)],
+    params=[
+        "numpy",
+        "torch:cpu",
+        pytest.param("torch:cuda", marks=pytest.mark.cuda, id=f"torch:{device_label('cuda')}"),
+    ],
     scope="session",
 )
 def subject(request: pytest.FixtureRequest) -> Subject:

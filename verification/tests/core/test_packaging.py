@@ -64,7 +64,7 @@ def shipped_files() -> set[str]:
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".toml", ".json", ".j2") or path.name == "py.typed"
+        if path.suffix in (".py", ".toml", ".json", ".j2", ".c", ".cpp") or path.name == "py.typed"
     ]
     return {file.as_posix() for file in files if file.parts[:2] != ("verification", "tests")}
 

@@ -1,0 +1,97 @@
+"""``wefpe gpu``: the code for GPUs on an emulated CUDA device."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from verification.gpu.ptx_host import Arithmetic, install_device
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+_OTHER_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.callback()
+def gpu() -> None:
+    """Run the code for GPUs on a device that is emulated on the host; see docs/gpu.md."""
+
+
+@app.command(context_settings=_OTHER_OPTIONS)
+def verify(
+    context: typer.Context,
+    perturb: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED",
+            min=0,
+            help="Let approximate instructions of the PTX be as wrong as they may be; 0 does not.",
+        ),
+    ] = 0,
+    fuse: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED", min=0, help="Fuse products and sums of the PTX at random; 0 does not."
+        ),
+    ] = 0,
+) -> int:
+    """Run wefpe verify where torch sees the emulated device; takes all of its options.
+
+    Rows of this device are named "cuda (emulated)": they are results of the CPU kernels of torch,
+    and `--require cuda` still asks for a real one. Where Triton is installed, what it compiles runs
+    as PTX on the host; `--compiled NAME` gives rows of it.
+    """
+    install_device(Arithmetic(perturb, fuse) if perturb or fuse else None)
+    from training.cli import main
+
+    return main(["verify", *context.args])
+
+
+@app.command()
+def kernels(
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="Make what is measured the new ceilings (in the checkout)."),
+    ] = False,
+) -> int:
+    """Compile the functions for two GPUs and compare the kernels with committed ceilings.
+
+    The table shows each figure and its ceiling: kernels and launches of one call, double-precision
+    parameters of single-precision code, and for sm_80 and sm_90 the registers and spilled bytes of
+    the worst kernel, as ptxas reports them. The exit code is 1 if a figure is above its ceiling.
+    """
+    from verification.gpu import kernel_ceilings, triton_driver
+
+    triton_driver.install(run=None)
+    cases = kernel_ceilings.cases()
+    measured = {
+        case: kernel_ceilings.measure(run)
+        for case, run in track(cases.items(), "compiling", console=Console(stderr=True))
+    }
+    if record:
+        path = Path(__file__).with_name(kernel_ceilings.CEILINGS)
+        kernel_ceilings.write_ceilings(measured, path)
+        print(f"ceilings written to {path}")
+    ceilings = kernel_ceilings.load_ceilings()
+    table = Table(title="Kernels for cuda (emulated): measured / ceiling", box=box.SIMPLE_HEAD)
+    for heading in ("call", *next(iter(measured.values()))):
+        table.add_column(heading.replace("_", " "), overflow="fold")
+    failures: list[str] = []
+    for case, figures in measured.items():
+        table.add_row(*kernel_ceilings.as_row(case, figures, ceilings))
+        failures += kernel_ceilings.problems(case, figures, ceilings)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    print(*(f"FAILS {failure}" for failure in failures), sep="\n", end="\n" if failures else "")
+    print(f"{len(measured)} calls measured, {len(failures)} failures")
+    return 1 if failures else 0
