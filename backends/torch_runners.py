@@ -87,14 +87,16 @@ def numpy_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
     precision = PRECISIONS[omega.dtype]
     if omega.ndim == 1 and precision is DOUBLE:
         try:
-            return torch.from_dlpack(np.array(_scalar_preparation(with_slopes)(*omega.tolist())))
+            return torch.utils.dlpack.from_dlpack(
+                np.array(_scalar_preparation(with_slopes)(*omega.tolist()))
+            )
         except (ArithmeticError, ValueError):
             pass  # no lattice, or one out of range: for these, arrays have infinities and NaN
     with np.errstate(all="ignore"):
         columns = _array_preparation(precision, with_slopes)(*_parts(omega))
     shape = tuple(omega.shape[:-1])
     table = np.stack([np.broadcast_to(column, shape) for column in columns], -1)
-    return torch.from_dlpack(table.astype(precision.name, copy=False))
+    return torch.utils.dlpack.from_dlpack(table.astype(precision.name, copy=False))
 
 
 @cache

@@ -52,7 +52,7 @@ def printed_waves(u: Tensor, v: Tensor, terms: int) -> Tensor:
 def printed_series(z: Tensor, omegas: Tensor, beta: Tensor, gamma: Tensor, waves: Tensor) -> Tensor:
     """S, 0 and the real and imaginary parts of 2 dS/dz, S_x and -S_y, exactly, (4, points).
 
-    `z` holds x and -y, (2, points), and `omegas` omega1 and omega3', (2, 1). The `waves` are those of
+    `z` holds x and -y, (2, points), `omegas` omega1 and omega3', (2, 1). The `waves` are those of
     `printed_waves` at x/omega1 and y/omega3', which are the same for every lattice.
     """
     pole = 1.0 / (z.square().sum(0) + beta)

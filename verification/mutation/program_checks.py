@@ -257,17 +257,33 @@ def triton_text(b: Backends) -> Iterator[str]:
 def _kernel_text(b: Backends, lattice: Any, name: str, rows: int) -> Iterator[str]:
     emitters, tracing, constants = (module(m) for m in ("emitters", "tracing", "constants"))
     function = getattr(module("kernel"), name)
-    program = tracing.trace_kernel(function, constants.DOUBLE)
-    numbers: list[float] = []
-    constants.map_reals(constants.prepare_numbers(lattice, constants.DOUBLE), numbers.append)
+
+    def moved(ops: Any, x: Any, y: Any, w3: Any, *table: Any) -> Any:
+        """The kernel at x + i (y + w3), its values once more as if they were slopes."""
+        numbers = iter(table)
+        filled = constants.map_reals(tracing.template_of(constants.DOUBLE), lambda _: next(numbers))
+        values = function(ops, module("pair").Pair(x, y + w3), filled, constants.DOUBLE)
+        values = values if isinstance(values, tuple) else (values,)
+        return (*values, *values)
+
+    known = []
+    for each in (SQUARE, lattice):  # the second of two tables is the one that is used
+        numbers: list[float] = []
+        constants.map_reals(constants.prepare_numbers(each, constants.DOUBLE), numbers.append)
+        known.append(numbers)
+    names = [f"t{k}" for k in range(len(known[0]))]
+    program = tracing.trace(moved, ["x", "y", "w3", *names])
     rng = np.random.default_rng(3)
     z = rng.uniform(-4, 4, 21) + 1j * rng.uniform(-4, 4, 21)
-    out = np.full((rows, z.size, 2), np.nan)
-    source = emitters.TRITON_HEADER + emitters.triton_evaluate(program, "run", "float64")
-    points = z.view(float)
-    triton_stand_in.run(source, "run", 3, points, np.array(numbers), out, z.size, BLOCK=8)
-    want = np.atleast_2d(getattr(b.numpy, name)(z, lattice))
-    if not np.array_equal(out.view(complex)[..., 0], want):
+    values, slopes = np.full((2, rows, 2, 42), np.nan)
+    text = emitters.triton_evaluate(program, "run", "float64", rows, len(names))
+    arrays = (np.tile(z, 2).view(float), np.array([9.0, 9, 9, 9, 9, 9, 9, 0.25]), np.array(known))
+    triton_stand_in.run(
+        emitters.TRITON_HEADER + text, "run", 6, *arrays, values, slopes, 42, 21, BLOCK=8
+    )
+    want = np.atleast_2d(getattr(b.numpy, name)(z + 0.25j, lattice))
+    got = values[:, 0, 21:] + 1j * values[:, 1, 21:]
+    if not (np.array_equal(got, want) and np.array_equal(values, slopes, equal_nan=True)):
         yield f"{name} as a kernel"
 
 

@@ -29,6 +29,7 @@ from backends.emitters import (
     triton_evaluate,
     triton_prepare,
 )
+from backends.evaluation import LENGTHS, Evaluation, evaluation_program
 from backends.numpy_ops import NumpyOps
 from backends.pair import Pair, pair_sqrt
 from backends.polynomials import exponentials, sine_and_cosine
@@ -370,16 +371,20 @@ def _triton_keeps_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @every_precision
-@pytest.mark.parametrize("function", [kernel.wp_and_prime, algebra.inverse_wp])
-@pytest.mark.parametrize("polynomials", [False, True])
+@pytest.mark.parametrize(
+    ("function", "points_are", "variables"),
+    [("wp_and_prime", "z", 0), ("zeta", "z", 1), ("green", "coordinates", 2)],
+)
 def test_evaluation_compiles_for_a_gpu_in_one_format(
-    function: Any, precision: Any, polynomials: bool
+    function: Any, precision: Any, points_are: Any, variables: int
 ) -> None:
-    program = trace_kernel(function, precision, polynomials=polynomials)
-    pointer = POINTERS[precision.name]
+    which = Evaluation(precision, function, points_are, variables, table_has_slopes=variables > 1)
+    program = evaluation_program(which)
+    length = LENGTHS[precision.name, which.table_has_slopes]
+    pointers = ("points", "omega", "tables", "values", "slopes")
     asm = compiled_for_gpu(
-        triton_evaluate(program, "run", precision.name),
-        {"z": pointer, "table": pointer, "out": pointer, "n": "i64"},
+        triton_evaluate(program, "run", precision.name, which.rows, length),
+        dict.fromkeys(pointers, POINTERS[precision.name]) | {"n": "i64", "per_lattice": "i64"},
         BLOCK=128,
     )
     wrong = {"float64": "f32", "float32": "f64"}[precision.name]
