@@ -201,9 +201,16 @@ def inverse_wp(
     """The solution z has the slope 1/wp'(z) in w and -wp_omega/wp'(z) in a half-period."""
     z = algebra.inverse_wp(ops, w, without_slopes(c), precision)
     (_, wp_prime), (of_wp, _) = wp_and_prime(ops, z, c, precision, matrix)
+    return ValuesAndSlopes((z,), (inverse_slopes(ops, z, wp_prime, of_wp[1:]),))
+
+
+def inverse_slopes(
+    ops: ArrayOps, z: Pair, wp_prime: Pair, wp_in_omegas: Sequence[Pair]
+) -> tuple[Pair, ...]:
+    """The slopes of `inverse_wp` from wp' and the slopes of wp at the solution z."""
     inverse = wp_prime.reciprocal()
-    found = (inverse, *(-(slope * inverse) for slope in of_wp[1:]))
-    return ValuesAndSlopes((z,), (tuple(_finite_slope(ops, z, slope) for slope in found),))
+    found = (inverse, *(-(slope * inverse) for slope in wp_in_omegas))
+    return tuple(_finite_slope(ops, z, slope) for slope in found)
 
 
 def _assembled(

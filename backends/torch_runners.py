@@ -42,6 +42,7 @@ from backends.evaluation import (
 )
 from backends.numpy_backend import BLOCK
 from backends.pair import Pair
+from backends.slopes import inverse_slopes
 from backends.torch_ops import PRECISIONS, TorchOps
 
 
@@ -254,6 +255,8 @@ def cuda_evaluate(
 ) -> tuple[Tensor, Tensor]:
     if compiled or not _has_triton():
         return torch_evaluate(points, omega, table, function, points_are, variables, compiled)
+    if function == "inverse_wp" and variables:
+        return _inverse_with_slopes(points, omega, table, variables)
     shapes = result_shapes(points, table, function, variables)
     values, found = (points.new_empty(shape) for shape in shapes)
     shape = shapes[0][2:]
@@ -274,6 +277,18 @@ def cuda_evaluate(
         points, omega, table, values, found, count, per_lattice, BLOCK=_THREADS, num_warps=4
     )
     return values, found
+
+
+def _inverse_with_slopes(
+    w: Tensor, omega: Tensor | None, table: Tensor, variables: int
+) -> tuple[Tensor, Tensor]:
+    """The inverse and its slopes by two kernels: one for both takes minutes to compile."""
+    values, _ = cuda_evaluate(w, omega, table, "inverse_wp", "z", 0, compiled=False)
+    z = values[0].movedim(0, -1)
+    (_, prime), found = cuda_evaluate(z, omega, table, "wp_and_prime", "z", variables, False)
+    in_omegas = [Pair(*slope) for slope in found[1:, 0]]
+    slopes = inverse_slopes(TorchOps(w.dtype), Pair(*values[0]), Pair(*prime), in_omegas)
+    return values, stacked(slopes, values.shape[2:])[:, None]
 
 
 @cache

@@ -24,9 +24,8 @@ from wefpe_core.lattice import Lattice
 # An argument of a statement: the name of an input or of an earlier target, or a number.
 Operand = str | float | bool
 
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-_BOOLEAN = COMPARISONS | {"and", "or", "not", "isfinite", "isinf"}
-_COMMUTATIVE = frozenset({"add", "mul", "and", "or", "eq", "ne"})
+_BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isfinite", "isinf"}
+_COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}
 
 
 class Statement(NamedTuple):

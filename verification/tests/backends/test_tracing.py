@@ -34,6 +34,8 @@ from backends.numpy_ops import NumpyOps
 from backends.pair import Pair, pair_sqrt
 from backends.polynomials import exponentials, sine_and_cosine
 from backends.tracing import Program, trace, trace_kernel, zeros_of
+from verification.mutation import program_checks
+from verification.mutation.backends_under_test import Backends
 from wefpe_core import InputError, Lattice
 
 FUNCTIONS = (
@@ -415,6 +417,11 @@ def test_preparation_compiles_for_a_gpu_with_constants_of_all_digits(precision: 
     assert tenth in asm["ttir"]
     assert "sqrt.rn" in asm["ptx"]
     assert asm["ttir"].count("tt.store") == len(program.outputs) == 8
+
+
+def test_the_text_of_kernels_says_what_numpy_computes() -> None:
+    """Run by stand-ins for Triton's language, not on a GPU: the statements are checked."""
+    assert list(program_checks.triton_text(Backends())) == []
 
 
 def test_source_that_was_loaded_can_be_inspected() -> None:

@@ -20,7 +20,7 @@ if not hasattr(os, "fork"):
 import typer
 from typer.testing import CliRunner
 
-from verification.mutation import algebra_checks, mutants, series_checks
+from verification.mutation import algebra_checks, mutants, program_checks, series_checks
 from verification.mutation.backends_under_test import Check
 from verification.mutation.operators import Mutant, damaged, mutants_of
 
@@ -121,7 +121,7 @@ def test_no_two_mutants_have_the_same_name() -> None:
 def checks_by_name() -> dict[str, Check]:
     return {
         name: value
-        for module in (series_checks, algebra_checks)
+        for module in (series_checks, algebra_checks, program_checks)
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and name[0] != "_"
     }
