@@ -59,26 +59,27 @@ def cases() -> dict[str, Callable[[], object]]:
 
 def measure(run: Callable[[], object]) -> Figures:
     """The figures of one call, after a first one that compiles its kernels."""
-    known = set(kernels)
     run()
-    compiled = [kernel for key, kernel in kernels.items() if key not in known]
-    if not compiled:
-        raise emulated_cuda.EmulationError("the call compiles no kernel of its own")
+    before = {key: kernel.launches for key, kernel in kernels.items()}
     with emulated_cuda.count_launches() as counts:
         run()
+    launched = {kernel.family for key, kernel in kernels.items() if kernel.launches > before[key]}
+    if not launched:
+        raise emulated_cuda.EmulationError("the call launches no kernel of Triton")
+    candidates = [kernel for kernel in kernels.values() if kernel.family in launched]
     figures = {
         "kernels": sum(n for name, n in counts.launches.items() if name.startswith("triton::")),
         "launches": counts.total,
         "copies": counts.host_to_device + counts.device_to_host,
         "synchronisations": counts.synchronisations,
-        "float64_parameters": max(map(_float64_parameters, compiled)),
+        "float64_parameters": max(map(_float64_parameters, candidates)),
     }
     for capability in MODELS:
         # On a GPU Inductor times several block sizes; one that spills does not win.
-        leanest: dict[str, Usage] = {}
-        for kernel in compiled:
+        leanest: dict[Any, Usage] = {}
+        for kernel in candidates:
             used = usage(kernel, capability)
-            leanest[kernel.name] = min(leanest.get(kernel.name, used), used)
+            leanest[kernel.family] = min(leanest.get(kernel.family, used), used)
         figures[f"sm_{capability}_spilled_bytes"] = max(u.spilled_bytes for u in leanest.values())
         figures[f"sm_{capability}_registers"] = max(u.registers for u in leanest.values())
     return figures

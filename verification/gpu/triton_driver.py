@@ -42,6 +42,11 @@ class Kernel:
     launches: int = 0
 
     @property
+    def family(self) -> tuple[Any, ...]:
+        """Equal for kernels that differ in constants, such as the block size, alone."""
+        return self.source.fn, *self.source.signature.items()
+
+    @property
     def threads(self) -> int:
         return WARP * int(self.options["num_warps"])
 

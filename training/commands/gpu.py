@@ -14,11 +14,7 @@ from rich.table import Table
 
 from verification.gpu.ptx_host import Arithmetic, install_device
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 _OTHER_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -74,6 +70,7 @@ def kernels(
     """
     from verification.gpu import kernel_ceilings, triton_driver
 
+    ceilings = {} if record else kernel_ceilings.load_ceilings()
     triton_driver.install(run=None)
     cases = kernel_ceilings.cases()
     measured = {
@@ -81,10 +78,10 @@ def kernels(
         for case, run in track(cases.items(), "compiling", console=Console(stderr=True))
     }
     if record:
-        path = Path(__file__).with_name(kernel_ceilings.CEILINGS)
+        path = Path(kernel_ceilings.__file__).with_name(kernel_ceilings.CEILINGS)
         kernel_ceilings.write_ceilings(measured, path)
         print(f"ceilings written to {path}")
-    ceilings = kernel_ceilings.load_ceilings()
+        ceilings = kernel_ceilings.load_ceilings()
     table = Table(title="Kernels for cuda (emulated): measured / ceiling", box=box.SIMPLE_HEAD)
     for heading in ("call", *next(iter(measured.values()))):
         table.add_column(heading.replace("_", " "), overflow="fold")
