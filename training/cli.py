@@ -55,7 +55,7 @@ COMMANDS = {
         "training.commands.verify:verify", "Measure every backend against the reference."
     ),
     "gpu": Command(
-        "verification.gpu.commands:app", "Run the code for GPUs on a device that is emulated."
+        "training.commands.gpu:app", "Run the code for GPUs on a device that is emulated."
     ),
     "claims": Command("training.commands.claims:claims", "Check the statements of the paper."),
     "bench": Command(

@@ -42,6 +42,11 @@ class Kernel:
     launches: int = 0
 
     @property
+    def family(self) -> tuple[Any, ...]:
+        """Equal for kernels that differ in constants, such as the block size, alone."""
+        return self.source.fn, *self.source.signature.items()
+
+    @property
     def threads(self) -> int:
         return WARP * int(self.options["num_warps"])
 
@@ -181,6 +186,8 @@ def _adapt_inductor() -> None:
 
     config.compile_threads = 1  # other processes would not know the device
     config.use_static_triton_launcher = False  # it would load the binary into a GPU
+    config.autotune_local_cache = False  # a block size that was not timed is not remembered,
+    config.fx_graph_cache = False  # nor a graph, which would remember it too
     # Where Inductor would time several block sizes, the first is taken.
     CachingAutotuner.benchmark_all_configs = lambda self, *args, **kwargs: {  # type: ignore[method-assign]
         launcher: float(order) for order, launcher in enumerate(self.launchers)

@@ -18,7 +18,9 @@ ptxas info    : Used 255 registers, 512 bytes cmem[0]
 
 
 def test_the_report_of_the_assembler_is_read():
-    assert kernel_ceilings.read_log(LOG, "k") == kernel_ceilings.Usage(255, 300)
+    assert kernel_ceilings.read_log(LOG, "k") == kernel_ceilings.Usage(
+        spilled_bytes=300, registers=255
+    )
     with pytest.raises(emulated_cuda.EmulationError, match="does not report on other"):
         kernel_ceilings.read_log(LOG, "other")
 
