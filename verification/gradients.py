@@ -55,15 +55,17 @@ def evaluate(
         *(omega.repeat(len(z)).requires_grad_() for omega in (given.omega1, given.omega3)),
     ]
 
-    def derivatives(value: Any) -> Sequence[Any]:
+    def derivatives(value: Any, again: bool = False) -> Sequence[Any]:
         # torch's gradient of a real L is L_x + i L_y: for L = Re f it is the conjugate of f'.
-        gradients = torch.autograd.grad(value.real.sum(), leaves, create_graph=True)
+        # What is to be differentiated again is computed in another way, so nothing else is.
+        loss = value.real.sum()
+        gradients = torch.autograd.grad(loss, leaves, create_graph=again, retain_graph=True)
         return [gradient.conj() for gradient in gradients]
 
     values = subject.backend.wp_and_prime(leaves[0], Lattice(*leaves[1:]))
     found = []
     for value in values[: len(_FUNCTIONS[order])]:
-        slopes = derivatives(value)
+        slopes = derivatives(value, again=order > 1)
         if order == 1:
             found += list(slopes)
         else:
