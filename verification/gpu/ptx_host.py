@@ -12,7 +12,8 @@ from verification.gpu import emulated_cuda, triton_driver
 from verification.gpu.emulated_cuda import EmulationError
 from verification.gpu.host_compiler import build_library
 from verification.gpu.ptx import Module, parse
-from verification.gpu.ptx_to_c import bits, parameter_offsets, translate
+from verification.gpu.ptx_operands import bits, parameter_offsets
+from verification.gpu.ptx_to_c import translate
 from verification.gpu.triton_driver import Kernel, Launch
 
 # Values are computed as the instructions say: nothing is contracted, reassociated or assumed.
