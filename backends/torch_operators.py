@@ -156,7 +156,7 @@ def _contracted(
     products = torch.stack(((a * re + b * im).sum(1), (a * im - b * re).sum(1)), 1)
     if omega is None:
         return products, None
-    kept, of_omega = products[:-2], products[-2:].flatten(0, 1)
+    kept, of_omega = products[:-2], torch.cat((products[-2], products[-1]))
     return kept, _summed_to(of_omega.movedim(0, -1), omega.shape)
 
 
