@@ -17,10 +17,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from backends.constants import leading_bits
-from backends.numpy_ops import NumpyOps
 from backends.tracing import Operand, Program, Statement
 from wefpe_core.errors import InputError
 
@@ -140,11 +137,12 @@ _NUMPY = {
 }
 
 
-def numpy_function(program: Program, name: str, dtype: str) -> FunctionType:
+def numpy_source(program: Program, name: str, dtype: str) -> str:
     """A function of as many arrays or numbers as the program has inputs, which broadcast.
 
-    It returns a tuple. A variable whose value nobody needs any more is taken for the next one, so
-    that only so many arrays exist as the program needs at one time.
+    It returns a tuple, and finds NumPy as np and `leading_bits` in its globals. A variable whose
+    value nobody needs any more is taken for the next one, so that only so many arrays exist as the
+    program needs at one time.
     """
     constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
     constants.define("one", 1.0)
@@ -154,10 +152,7 @@ def numpy_function(program: Program, name: str, dtype: str) -> FunctionType:
     outputs = "".join(f"{constants.name(output)}, " for output in program.outputs)
     lines = [f"def {name}({', '.join(program.inputs)}):"]
     lines += [f"    {line}" for line in (*constants.lines, *body)]
-    source = "\n".join([*lines, f"    return ({outputs})"]) + "\n"
-    ops = NumpyOps(np.dtype(dtype))
-    function: FunctionType = load_source(source, name, np=np, leading_bits=ops.leading_bits)
-    return function
+    return "\n".join([*lines, f"    return ({outputs})"]) + "\n"
 
 
 def with_few_names(program: Program) -> Program:

@@ -11,11 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from backends import algebra, kernel, slopes
 from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
-from backends.numpy_ops import NumpyOps
 from backends.pair import ArrayOps, Pair
 from backends.preparation import PreparedLattice, in_layout_of_numbers, prepare
 from backends.tracing import Program, trace
@@ -23,6 +20,8 @@ from backends.tracing import Program, trace
 # What the points of an evaluation are: complex numbers z, or the real coordinates (s, t) of
 # z = s omega1 + t omega3, which move with the lattice.
 PointsAre = Literal["z", "coordinates"]
+
+OMEGA = ("w0", "w1", "w2", "w3")  # the real and imaginary parts of omega1 and omega3
 
 
 class OperatorFunction(NamedTuple):
@@ -108,10 +107,15 @@ def from_flat(numbers: Sequence[Any], precision: Precision, variables: int) -> P
 
 
 def _example(precision: Precision, with_slopes: bool) -> PreparedLattice:
-    one, zero = np.ones((), precision.name)[()], np.zeros((), precision.name)[()]
-    ops = NumpyOps(np.dtype(precision.name))
-    found = constants_of_parts(ops, (one, zero, zero, one), precision, with_slopes)
-    return PreparedLattice(map_reals(found.constants, lambda _: 0.0), ((0.0, 0.0), (0.0, 0.0)))
+    examples: list[PreparedLattice] = []
+
+    def run(ops: ArrayOps, *omega: Any) -> Any:
+        examples.append(constants_of_parts(ops, omega, precision, with_slopes))
+        return ()
+
+    trace(run, OMEGA)
+    zeros = map_reals(examples[0].constants, lambda _: 0.0)
+    return PreparedLattice(zeros, ((0.0, 0.0), (0.0, 0.0)))
 
 
 # Any lattice shows how the numbers of a table are arranged, and how many there are. These are made
@@ -130,8 +134,6 @@ def has_slopes(length: int, precision: Precision) -> bool:
 
 
 # --- Programs ------------------------------------------------------------------------------------
-
-OMEGA = ("w0", "w1", "w2", "w3")  # the real and imaginary parts of omega1 and omega3
 
 
 class Evaluation(NamedTuple):

@@ -1,4 +1,4 @@
-"""NumPy's elementary functions for the kernel."""
+"""NumPy's elementary functions for the kernel, and traced programs on NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from backends.emitters import load_source, numpy_source
 from backends.pair import Pair
+from backends.tracing import Program
 
 
 class NumpyOps:
@@ -65,3 +67,10 @@ class NumpyOps:
             self.where(overflowed, np.inf, self.where(is_finite, value.re, np.nan)),
             self.where(is_finite, value.im, np.nan),
         )
+
+
+def numpy_function(program: Program, name: str, dtype: str) -> Callable[..., tuple[Any, ...]]:
+    """The function of `backends.emitters.numpy_source`."""
+    source, ops = numpy_source(program, name, dtype), NumpyOps(np.dtype(dtype))
+    function: Callable[..., Any] = load_source(source, name, np=np, leading_bits=ops.leading_bits)
+    return function

@@ -18,7 +18,7 @@ from backends.constants import Precision, SeriesConstants, g2_in_units, prepare_
 from backends.pair import Pair
 from backends.torch_operators import (
     evaluate_on_parts,
-    plain_values,
+    needs_plain_torch,
     plain_values_on_numbers,
     table_of_numbers,
 )
@@ -150,25 +150,8 @@ class TorchBackend(AbstractBackend[Tensor]):
             parts = values.movedim(1, -1).clone(memory_format=torch.contiguous_format)
             return torch.view_as_complex(parts).unbind()
 
-    def at_coordinates(self, function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
-        """Values at points that move with a lattice, as real numbers, (values, 2, ...).
-
-        Parameters
-        ----------
-        function
-            ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``, whose imaginary part is 0.
-        coordinates
-            Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3.
-        omega
-            The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
-        """
-        with without_autocast(omega.device):
-            if _needs_plain_torch():
-                return plain_values(coordinates, omega, None, function, "coordinates")
-            return evaluate_on_parts(coordinates, omega, function, "coordinates", self._compile)
-
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
-        if torch.compiler.is_compiling() or _needs_plain_torch():
+        if torch.compiler.is_compiling() or needs_plain_torch():
             # In a graph the constants are numbers, and a compiler fuses what is done with them.
             constants = _constants(lattice, PRECISIONS[points.dtype])
             return plain_values_on_numbers(points, constants, function)
@@ -179,23 +162,7 @@ class TorchBackend(AbstractBackend[Tensor]):
         return values
 
     def _on_tensors(self, function: str, points: Tensor, omega: Tensor) -> Tensor:
-        if _needs_plain_torch():
-            return plain_values(points, omega, None, function, "z")
         return evaluate_on_parts(points, omega, function, "z", self._compile)
-
-
-def _needs_plain_torch() -> bool:
-    """Whether torch differentiates in a way that an operator of ours has no formula for.
-
-    These are forward mode and the derivatives of torch.func; its vmap alone is none of them.
-    """
-    if torch.autograd.forward_ad._current_level >= 0:
-        return True
-    if torch.compiler.is_compiling():  # a tracer cannot follow the rest
-        return torch._C._are_functorch_transforms_active()
-    transforms = torch._C._functorch.get_interpreter_stack() or ()
-    vmap = torch._C._functorch.TransformType.Vmap
-    return any(transform.key() != vmap for transform in transforms)
 
 
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:

@@ -29,7 +29,7 @@ from backends.evaluation import (
     rows_of,
 )
 from backends.preparation import PreparedLattice
-from backends.torch_ops import PRECISIONS, TorchOps
+from backends.torch_ops import PRECISIONS, TorchOps, without_autocast
 from backends.torch_runners import contraction_shapes, result_shapes, stacked, table_has_slopes
 from wefpe_core.lattice import Lattice
 
@@ -46,13 +46,13 @@ def table_of_numbers(lattice: Lattice, dtype: torch.dtype, device: torch.device)
 
 # --- The operators: what they are to torch -----------------------------------------------------
 
-_LIBRARY = torch.library.Library("wefpe", "DEF")
-_LIBRARY.define("prepare(Tensor omega, bool with_slopes) -> Tensor")
-_LIBRARY.define(
+LIBRARY = torch.library.Library("wefpe", "DEF")
+LIBRARY.define("prepare(Tensor omega, bool with_slopes) -> Tensor")
+LIBRARY.define(
     "evaluate(Tensor points, Tensor? omega, Tensor table, str function, str points_are, "
     "int variables, bool compiled) -> (Tensor, Tensor)"
 )
-_LIBRARY.define("contract(Tensor gradient, Tensor slopes, int summed) -> (Tensor, Tensor)")
+LIBRARY.define("contract(Tensor gradient, Tensor slopes, int summed) -> (Tensor, Tensor)")
 
 
 def _fake_prepare(omega: Tensor, with_slopes: bool) -> Tensor:
@@ -169,13 +169,13 @@ def _fake_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tenso
     return gradient.new_empty(kept), gradient.new_empty(total)
 
 
-torch.library.register_fake("wefpe::prepare", _fake_prepare, lib=_LIBRARY)
-torch.library.register_fake("wefpe::evaluate", _fake_evaluate, lib=_LIBRARY)
-torch.library.register_fake("wefpe::contract", _fake_contract, lib=_LIBRARY)
-torch.library.register_vmap("wefpe::prepare", _vmap_prepare, lib=_LIBRARY)
-torch.library.register_vmap("wefpe::evaluate", _vmap_evaluate, lib=_LIBRARY)
+torch.library.register_fake("wefpe::prepare", _fake_prepare, lib=LIBRARY)
+torch.library.register_fake("wefpe::evaluate", _fake_evaluate, lib=LIBRARY)
+torch.library.register_fake("wefpe::contract", _fake_contract, lib=LIBRARY)
+torch.library.register_vmap("wefpe::prepare", _vmap_prepare, lib=LIBRARY)
+torch.library.register_vmap("wefpe::evaluate", _vmap_evaluate, lib=LIBRARY)
 torch.library.register_autograd(
-    "wefpe::evaluate", _backward, setup_context=_setup_context, lib=_LIBRARY
+    "wefpe::evaluate", _backward, setup_context=_setup_context, lib=LIBRARY
 )
 
 
@@ -183,6 +183,8 @@ def evaluate_on_parts(
     points: Tensor, omega: Tensor, function: str, points_are: PointsAre, compiled: bool
 ) -> Tensor:
     """Values on a lattice of tensors, (rows, 2, ...), with derivatives in points and `omega`."""
+    if needs_plain_torch():
+        return plain_values(points, omega, None, function, points_are)
     variables = 0
     if torch.is_grad_enabled():
         if omega.requires_grad:
@@ -195,7 +197,38 @@ def evaluate_on_parts(
     return values
 
 
+def values_at_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
+    """Values at points that move with a lattice, as real numbers, (values, 2, ...).
+
+    Parameters
+    ----------
+    function
+        ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``, whose imaginary part is 0.
+    coordinates
+        Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3. They have no
+        derivative.
+    omega
+        The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
+    """
+    with without_autocast(omega.device):
+        return evaluate_on_parts(coordinates, omega, function, "coordinates", compiled=False)
+
+
 # --- Plain torch: derivatives of any order, in every mode --------------------------------------
+
+
+def needs_plain_torch() -> bool:
+    """Whether torch differentiates in a way that an operator of ours has no formula for.
+
+    These are forward mode and the derivatives of torch.func; its vmap alone is none of them.
+    """
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    if torch.compiler.is_compiling():  # a tracer cannot follow the rest
+        return torch._C._are_functorch_transforms_active()
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    vmap = torch._C._functorch.TransformType.Vmap
+    return any(transform.key() != vmap for transform in transforms)
 
 
 def plain_values(points: Tensor, omega: Tensor | None, table: Tensor | None, *how: str) -> Tensor:
@@ -237,11 +270,11 @@ def _plain_gradients(
 
 # --- Who computes --------------------------------------------------------------------------------
 
-_LIBRARY.impl("prepare", torch_runners.numpy_prepare, "CPU")
-_LIBRARY.impl("evaluate", torch_runners.numpy_evaluate, "CPU")
-_LIBRARY.impl("contract", torch_runners.numpy_contract, "CPU")
-_LIBRARY.impl("prepare", torch_runners.cuda_prepare, "CUDA")
-_LIBRARY.impl("evaluate", torch_runners.cuda_evaluate, "CUDA")
+LIBRARY.impl("prepare", torch_runners.numpy_prepare, "CPU")
+LIBRARY.impl("evaluate", torch_runners.numpy_evaluate, "CPU")
+LIBRARY.impl("contract", torch_runners.numpy_contract, "CPU")
+LIBRARY.impl("prepare", torch_runners.cuda_prepare, "CUDA")
+LIBRARY.impl("evaluate", torch_runners.cuda_evaluate, "CUDA")
 for _key in ("MPS", "XPU", "HPU", "PrivateUse1"):
-    _LIBRARY.impl("prepare", torch_runners.torch_prepare, _key)
-    _LIBRARY.impl("evaluate", torch_runners.torch_evaluate, _key)
+    LIBRARY.impl("prepare", torch_runners.torch_prepare, _key)
+    LIBRARY.impl("evaluate", torch_runners.torch_evaluate, _key)

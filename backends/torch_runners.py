@@ -23,7 +23,6 @@ from backends.constants import DOUBLE, Precision
 from backends.emitters import (
     TRITON_HEADER,
     load_source,
-    numpy_function,
     python_function,
     triton_evaluate,
     triton_prepare,
@@ -41,6 +40,7 @@ from backends.evaluation import (
     rows_of,
 )
 from backends.numpy_backend import BLOCK
+from backends.numpy_ops import numpy_function
 from backends.pair import Pair
 from backends.slopes import inverse_slopes
 from backends.torch_ops import PRECISIONS, TorchOps

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.torch_backend import TorchBackend
+from backends.torch_operators import values_at_coordinates
 from training.encodings.grid import (
     Grid,
     Offsets,
@@ -27,7 +27,7 @@ from wefpe_core.registry import NumericBackendName
 
 # Digits beyond double precision, so that what is cast is correctly rounded.
 _OPTIONS: dict[str, dict[str, Any]] = {"mpmath": {"dps": 25}}
-_TORCH = TorchBackend()
+_TORCH = get_backend("torch")
 _HOST = torch.device("cpu")
 
 
@@ -103,12 +103,12 @@ class Frame(NamedTuple):
 
 def learned_wp(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
     """Re wp, Im wp, Re wp' and Im wp' at points that move with the lattice, (4, points)."""
-    return _TORCH.at_coordinates("wp_and_prime", coordinates, omegas.parts).flatten(0, 1)
+    return values_at_coordinates("wp_and_prime", coordinates, omegas.parts).flatten(0, 1)
 
 
 def learned_green(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
     """The Green function at points that move with the lattice."""
-    return _TORCH.at_coordinates("green", coordinates, omegas.parts)[0, 0]
+    return values_at_coordinates("green", coordinates, omegas.parts)[0, 0]
 
 
 def torch_differences(

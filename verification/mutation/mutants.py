@@ -110,6 +110,9 @@ def first_failure(checks: Iterable[Check]) -> str | None:
 
 def install(module: str, tree: Any) -> None:
     """Make the damaged tree the module of that name, for everything imported from now on."""
+    operators = sys.modules.get("backends.torch_operators")
+    if operators is not None:  # torch knows them, and refuses to learn them twice
+        operators.LIBRARY._destroy()
     for name in [name for name in sys.modules if name.partition(".")[0] == "backends"]:
         del sys.modules[name]
     package = importlib.import_module("backends")

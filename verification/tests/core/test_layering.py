@@ -60,7 +60,9 @@ def imports(source: str, *, lazy: bool = True) -> set[str]:
 def own_library(module: str) -> set[str]:
     """The one library a file of `backends` is about, by the start of its name."""
     stem = module.rpartition(".")[2]
-    return {library for library in LIBRARIES if stem.startswith(f"{library}_")}
+    found = {library for library in LIBRARIES if stem.startswith(f"{library}_")}
+    # On a CPU torch's operators are NumPy's programs, and torch takes NumPy with it anyway.
+    return found | ({"numpy"} if "torch" in found else set())
 
 
 def forbidden_imports(module: str, source: str) -> set[str]:
@@ -73,7 +75,8 @@ def forbidden_imports(module: str, source: str) -> set[str]:
         allowed = {"wefpe_core", "backends"} | own_library(module)
         at_import = imports(source, lazy=False) - set(sys.stdlib_module_names)
         # NumPy arrays are accepted everywhere, so any backend may ask for NumPy when called.
-        return (at_import - allowed) | (everything - allowed - {"numpy"})
+        # Triton comes with torch where there is a GPU.
+        return (at_import - allowed) | (everything - allowed - {"numpy", "triton"})
     if module.startswith("training.encodings"):
         return everything - {"training", "wefpe_core", "backends", "torch", "numpy", "pydantic"}
     if module.startswith("training.commands"):

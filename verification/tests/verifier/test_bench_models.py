@@ -140,14 +140,12 @@ def test_budgets_grow_with_lattices_and_hidden_layers():
         model = build_vit("micro", encoding=name, encoding_options=options)
         return count_models.ceilings_of(model.encoding)
 
-    layers = count_models.budget("hidden layers", "compiled")
     for how in ("eager", "compiled"):
+        layers = count_models.budget("hidden layers", how)
         allowed = count_models.budget("encoding", how)
         assert ceilings("weierstrass")[how] == ceilings("weierstrass_green")[how] == allowed
         assert ceilings("combined")[how] == 2 * allowed
-        assert ceilings("weierstrass", projection="mlp")[how] == allowed + layers * (
-            how == "compiled"
-        )
+        assert ceilings("weierstrass", projection="mlp")[how] == allowed + layers
     assert ceilings("weierstrass", learnable=False) == ceilings("learned") == {}
 
 
