@@ -60,6 +60,8 @@ MODULES: dict[str, tuple[Check, ...]] = {
     ),
     "pair": (*_SERIES, *_ALGEBRA, series.derivatives),
     "constants": (*_SERIES, *_ALGEBRA, series.derivatives),
+    "slopes": (series.derivatives, algebra.inverse),
+    "preparation": (series.derivatives, series.accuracy),
     "tracing": _PROGRAMS,
     "emitters": _PROGRAMS,
     "polynomials": (programs.polynomial_functions, programs.polynomial_programs),

@@ -199,7 +199,7 @@ def test_undamaged_code_survives() -> None:
     ("mutant", "check", "where"),
     [
         (
-            ("kernel", "wp_and_prime", "cosecant_squared + rows", "cosecant_squared - rows"),
+            ("kernel", "wp_terms", "cosecant_squared + rows", "cosecant_squared - rows"),
             *("laws", "differential equation 23.3.10"),
         ),
         (
@@ -248,7 +248,7 @@ def test_an_exception_and_an_endless_loop_count_as_noticed(
 def test_the_parent_keeps_its_own_modules() -> None:
     from backends import kernel
 
-    mutant = the("kernel", "zeta", "rows + rest", "rows - rest")
+    mutant = the("kernel", "zeta_in_cell", "rows + rest", "rows - rest")
     assert judged_by(mutant, "accuracy") is not None
     import backends.kernel as again
 
