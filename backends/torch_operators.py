@@ -148,7 +148,9 @@ def _contracted(
     """
     summed = 0 if omega is None else 2
     is_single = omega is None or omega.ndim == 1
-    if gradient.device.type == "cpu" and is_single:
+    # While torch compiles, its compiler fuses the sums below with what is before and after them.
+    is_traced = torch._guards.TracingContext.try_get() is not None
+    if gradient.device.type == "cpu" and is_single and not is_traced:
         of_points, total = torch.ops.wefpe.contract(gradient, found, summed)
         return of_points, total.reshape(-1) if summed else None
     re, im = gradient.unbind(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -78,4 +79,5 @@ def coincident_offsets(offsets: Offsets, grid: Grid, alpha_u: float, alpha_v: fl
 def _is_whole(steps: Tensor, count: int, alpha: float) -> Tensor:
     """Which steps are whole periods, where `count` steps are alpha periods."""
     whole = [k for k in range(1 - count, count) if is_integer(alpha * k / count)]
-    return torch.stack([steps == k for k in whole]).any(0)
+    # Not a reduction over a stack of them, which no compiler fuses with what uses the result.
+    return reduce(torch.logical_or, (steps == k for k in whole))

@@ -273,12 +273,23 @@ class AbstractArithmetic(AbstractOperands):
         )
 
     def _do_bfe(self, item: Instruction) -> str:
-        if item.type[0] != "u":
-            raise PtxError(f"{self._function.name}: the instruction {item} is not known")
         width, value = bits(item.type), self._value(item.operands[1], item.type)
         start, length = (self._value(operand, "b32") for operand in item.operands[2:])
+        if item.type[0] != "u":
+            return self._signed_field(item, width, value)
         mask = f"(({length} >= {width} ? 0 : (u{width})1 << {length}) - 1)"
         return self._store_integer(item, f"({start} >= {width} ? 0 : {value} >> {start}) & {mask}")
+
+    def _signed_field(self, item: Instruction, width: int, value: str) -> str:
+        """Bits of a number, the first of which is the sign; only where they are in the number."""
+        try:
+            start, length = (int(operand) for operand in item.operands[2:])
+        except ValueError:
+            start, length = width, 0
+        if not (start >= 0 and 0 < length <= width - start):
+            raise PtxError(f"{self._function.name}: the instruction {item} is not known")
+        raised = f"(s{width})((u{width}){value} << {width - start - length})"
+        return self._store_integer(item, f"{raised} >> {width - length}")
 
     def _do_clz(self, item: Instruction) -> str:
         value, suffix = (
