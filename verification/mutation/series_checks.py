@@ -235,6 +235,7 @@ def derivatives(b: Backends) -> Iterator[str]:
                 if not _agree(terms.sum(0), shape[function], 1 + abs(terms).sum(0)):
                     yield f"the derivative of {function} in the shape of the lattice"
     yield from _values_from_tables(b)
+    yield from _slopes_by_theorem(b)
     yield from _values_on_tall_lattices(b)
     yield from _derivatives_next_to_poles(b)
     yield from _derivatives_of_the_inverse(b)
@@ -258,6 +259,24 @@ def _values_from_tables(b: Backends) -> Iterator[str]:
                 want = torch.stack(want if isinstance(want, tuple) else (want,))
                 if not torch.equal(got, torch.stack((want.real, want.imag), 1)):
                     yield f"{function} from a table of constants"
+
+
+def _slopes_by_theorem(b: Backends) -> Iterator[str]:
+    """First derivatives are those that autograd finds, which differentiates them again."""
+    import torch
+
+    for lattice in (OBLIQUE, Lattice(1.5, 3.5 + 1.25j)):
+        for function in ("wp", "wp_prime", "zeta", "sigma", "green", "inverse_wp"):
+            leaves = _leaves(np.array(_POINTS), complex(lattice.omega1), complex(lattice.omega3))
+            value = getattr(b.torch, function)(leaves[0], Lattice(*leaves[1:]))
+            weights = torch.linspace(1.0, 2.0, len(_POINTS), dtype=torch.float64)
+            loss = (weights * value.abs()).sum() if value.is_complex() else (weights * value).sum()
+            by_theorem = torch.autograd.grad(loss, leaves, retain_graph=True)
+            by_autograd = torch.autograd.grad(loss, leaves, create_graph=True)
+            for got, want in zip(by_theorem, by_autograd, strict=True):
+                size = abs(want.detach().numpy())
+                if not _agree(got.numpy(), want.detach().numpy(), 1 + 1e3 * size):
+                    yield f"the slopes of {function} by theorem"
 
 
 def _values_on_tall_lattices(b: Backends) -> Iterator[str]:
