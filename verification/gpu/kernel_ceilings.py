@@ -42,6 +42,8 @@ def cases() -> dict[str, Callable[[], object]]:
     """Calls by name; each returns when its kernels are launched."""
     import torch
 
+    from backends.torch_operators import values_at_coordinates
+
     backend, lattice = get_backend("torch", compile=True), Lattice(1.0, 0.25 + 1.5j)
 
     def forward(function: str, dtype: str) -> Callable[[], object]:
@@ -53,8 +55,22 @@ def cases() -> dict[str, Callable[[], object]]:
         ones = torch.ones(POINTS, dtype=z.dtype, device="cuda")
         return lambda: torch.autograd.grad(backend.wp(z, lattice), z, ones)
 
+    def on_learned_lattice(function: str) -> Callable[[], object]:
+        """The table of an encoding and its gradient, by the kernels of the project itself."""
+        coordinates = torch.rand(POINTS, 2, dtype=torch.float64, device="cuda")
+        omega = torch.tensor([1.0, 0.0, 0.25, 1.5], dtype=torch.float64, device="cuda")
+        omega.requires_grad_()
+        ones = torch.ones_like(values_at_coordinates(function, coordinates, omega))
+        return lambda: torch.autograd.grad(
+            values_at_coordinates(function, coordinates, omega), omega, ones
+        )
+
     known = {f"{f} {dtype}": forward(f, dtype) for f in FUNCTIONS for dtype in DTYPES}
-    return known | {f"wp and its derivative {dtype}": backward(dtype) for dtype in DTYPES}
+    known |= {f"wp and its derivative {dtype}": backward(dtype) for dtype in DTYPES}
+    return known | {
+        f"{f} and its gradient on a learned lattice": on_learned_lattice(f)
+        for f in ("wp_and_prime", "green")
+    }
 
 
 def measure(run: Callable[[], object]) -> Figures:
