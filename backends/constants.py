@@ -1,8 +1,8 @@
 """The numbers a lattice contributes to the series kernel, and the precisions it runs in.
 
 For a lattice of numbers they are rounded once from fifty digits (`prepare_numbers`); for a
-lattice of tensors the torch backend computes them on the device. The formulas in between
-are the same code (`series_constants`).
+lattice of tensors they are computed in working precision (`backends.preparation`). The formulas
+in between are the same code (`series_constants`).
 """
 
 from __future__ import annotations
@@ -340,6 +340,13 @@ def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(structure, tuple):
         return tuple(map_reals(item, function) for item in structure)
     return function(structure)
+
+
+def reals_of(structure: Any) -> list[Any]:
+    """All real numbers in nested constants, in the order of `map_reals`."""
+    numbers: list[Any] = []
+    map_reals(structure, numbers.append)
+    return numbers
 
 
 def without_slopes(structure: Any) -> Any:

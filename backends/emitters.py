@@ -1,10 +1,10 @@
 """A traced `Program` as source code: Python, NumPy, numba or Triton.
 
-Each target is a table of what its operators look like. They differ in one more respect.
-Python puts an expression that is used once where it is used, which saves a local variable and
-leaves the branches of a choice that are not taken. Compilers get one short statement after the
-other, and constants that have the type of the program: a literal of double precision would make
-the whole of a float32 program double.
+For each target a table says what its operators look like. Python's source puts an expression that
+is used once where it is used: this saves a local variable, and the branch of a choice that is not
+taken is not computed. The other targets get one short statement after the other, and constants that
+have the type of the program: a literal of double precision would make the whole of a float32
+program double.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def numpy_source(program: Program, name: str, dtype: str) -> str:
 
 
 def with_few_names(program: Program) -> Program:
-    """The same program, in which a target takes the name of a value that is used no more."""
+    """The same program, in which a target takes the name of a value that is no longer needed."""
     last_use = {
         operand: index
         for index, (_, _, arguments) in enumerate(program.statements)
@@ -345,7 +345,7 @@ def triton_body(program: Program, dtype: str) -> tuple[list[str], list[str]]:
     """The statements of a program in Triton, and the names of its outputs.
 
     The inputs are names that the kernel has given values to. `dtype` is float64 or float32. The
-    kernel belongs into a module that begins with `TRITON_HEADER`.
+    kernel belongs in a module that begins with `TRITON_HEADER`.
     """
     # A bare literal is float32 wherever Triton does not see what it is combined with.
     constants = _Constants(f"tl.full([], {{}}, tl.{dtype})", 'float("inf")', 'float("nan")')
@@ -455,11 +455,9 @@ def _statements(
 
 
 def load_source(source: str, name: str, **known: Any) -> Any:
-    """The object called `name` of a module with this source, which `inspect` can show.
+    """The object called `name` of a module with this source; `known` are names that it uses.
 
-    `known` are names that the source uses.
-
-    (Triton reads the source of its kernels.)
+    `inspect` can show the source: Triton reads that of its kernels.
     """
     path = f"<{name} {zlib.crc32(source.encode()):08x}>"
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)

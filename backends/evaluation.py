@@ -7,7 +7,7 @@ a table and an evaluation can be traced to a `Program`, which is compiled for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from backends import algebra, kernel, slopes
 from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
 from backends.pair import ArrayOps, Pair
 from backends.preparation import PreparedLattice, in_layout_of_numbers, prepare
-from backends.tracing import Program, trace
+from backends.tracing import KernelFunction, Program, trace
 
 # What the points of an evaluation are: complex numbers z, or the real coordinates (s, t) of
 # z = s omega1 + t omega3, which move with the lattice.
@@ -27,7 +27,7 @@ OMEGA = ("w0", "w1", "w2", "w3")  # the real and imaginary parts of omega1 and o
 class OperatorFunction(NamedTuple):
     """A function that `wefpe::evaluate` knows."""
 
-    values: Callable[..., Any]  # in `backends.kernel`
+    values: KernelFunction
     slopes: slopes.SlopeFunction
     rows: int  # complex values it returns; those of a real function have the imaginary part 0
 
@@ -137,7 +137,7 @@ def has_slopes(length: int, precision: Precision) -> bool:
 
 
 class Evaluation(NamedTuple):
-    """One of the evaluations there are."""
+    """What decides which program evaluates; `variables` are those of `rows_of`."""
 
     precision: Precision
     function: str

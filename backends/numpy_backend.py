@@ -20,6 +20,7 @@ from backends.constants import (
 )
 from backends.numpy_ops import NumpyOps
 from backends.pair import ArrayOps, Pair
+from backends.tracing import KernelFunction
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
 from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.extended import ExtendedComplex
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
 # the temporaries evict one another.)
 BLOCK = 20000
 
-_PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
+PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
 _COMPLEX = {"float32": np.complex64, "float64": np.complex128}
 
 # A NumPy scalar, the value of a scalar, counts as an array: it has the same methods.
 Array = npt.NDArray[Any]
-
-KernelFunction = Callable[[Any, Pair, SeriesConstants, Precision], Any]
 
 # Numbers whose parts are double precision floats already.
 _PLAIN_NUMBERS = frozenset({complex, float, np.complex128, np.float64})
@@ -267,7 +266,7 @@ def _evaluate_blocks(
     """Run a kernel function over an array block by block; one array per output."""
     working = _working_dtype(array)
     dtype = working.type(0).real.dtype
-    precision = _PRECISIONS[dtype.name]
+    precision = PRECISIONS[dtype.name]
     constants = prepare_numbers(lattice, precision)
     ops = NumpyOps(dtype)
     results = _empty_results(array, outputs, real)

@@ -21,17 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from backends import algebra, kernel
-from backends.constants import DOUBLE, SINGLE, map_reals, prepare_numbers
+from backends.constants import prepare_numbers, reals_of
 from backends.emitters import numba_source
+from backends.numpy_backend import PRECISIONS
 from backends.tracing import KernelFunction, trace_kernel
 from wefpe_core.errors import BackendUnavailableError, MissingDependencyError, import_optional
 from wefpe_core.lattice import Lattice
 
-_PRECISIONS = {"float32": SINGLE, "float64": DOUBLE}
-
 # Points that are converted at a time, if they have to be converted.
 BLOCK = 50_000
-# A thread gets at least so many points: to start it takes as long as to evaluate some thousand.
+# A thread gets at least this many: starting it takes as long as evaluating some thousand points.
 POINTS_PER_THREAD = 50_000
 
 # These take the sine of numbers beyond the range of `backends.polynomials`, or call the C library
@@ -118,16 +117,14 @@ class CompiledEvaluator:
 
 @lru_cache(maxsize=512)
 def _table(lattice: Lattice, dtype: str) -> npt.NDArray[Any]:
-    numbers: list[float] = []
-    map_reals(prepare_numbers(lattice, _PRECISIONS[dtype]), numbers.append)
-    return np.array(numbers, dtype)
+    return np.array(reals_of(prepare_numbers(lattice, PRECISIONS[dtype])), dtype)
 
 
 @cache
 def _compiled(function: KernelFunction, dtype: str, real: bool) -> ModuleType:
     """The module of `numba_source` for a kernel function; it compiles when it is called."""
     polynomials = function not in _WITH_LIBRARY
-    program = trace_kernel(function, _PRECISIONS[dtype], polynomials=polynomials)
+    program = trace_kernel(function, PRECISIONS[dtype], polynomials=polynomials)
     source = numba_source(program, dtype, parts=1 if real else 2)
     name = f"wefpe_{function.__name__}_{dtype}"
     folder = _cache_folder()

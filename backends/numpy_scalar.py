@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from backends.constants import DOUBLE, map_reals, prepare_numbers
+from backends.constants import DOUBLE, prepare_numbers, reals_of
 from backends.emitters import ELEMENTARY, python_function
 from backends.tracing import KernelFunction, Program, trace_kernel, zeros_of
 from wefpe_core.lattice import Lattice
 
-# Up to so many points this is faster than the arrays, for every function.
+# Up to this many points it is faster than arrays, for every function.
 FEW = 16
 
 
@@ -45,8 +45,7 @@ def _on_lattice(function: KernelFunction, lattice: Lattice) -> FunctionType:
     """The function of x and y alone: the constants of the lattice are its default arguments."""
     constants = prepare_numbers(lattice, DOUBLE)
     program, compiled = _compiled(function, zeros_of(constants))
-    numbers: list[float] = []
-    map_reals(constants, numbers.append)
+    numbers = reals_of(constants)
     table = tuple(numbers[int(name[1:])] for name in program.inputs[2:])
     return FunctionType(compiled.__code__, compiled.__globals__, compiled.__name__, argdefs=table)
 

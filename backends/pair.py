@@ -1,9 +1,10 @@
-"""Complex numbers as pairs of real arrays, so that one kernel serves NumPy and torch.
+"""Complex numbers as pairs of real ones, so that one kernel serves every array library.
 
 Compilers for GPUs (and Inductor on CPUs) have no complex code; real pairs fuse fully, and
-autograd through them needs no complex conventions. A `Pair` holds two floats, two NumPy
-arrays or two torch tensors and knows only arithmetic; the few elementary functions a kernel
-needs come with the array library, as an `ArrayOps`.
+autograd through them needs no complex conventions. A `Pair` holds two floats, NumPy arrays,
+torch tensors or symbols (`backends.tracing`) and knows only arithmetic; the few elementary
+functions a kernel needs come with the library, as an `ArrayOps`. A `Dual` is a pair with its
+derivative.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ArrayOps(Protocol):
         """The power of two in (x/2, x], for positive constants; exact to multiply and divide by."""
 
     def leading_bits(self, x: Any, bits: int) -> Any:
-        """`x` rounded to that many bits, halves to even; a constant."""
+        """`x` rounded to that many bits, halves to even; its derivative is 0."""
 
     def isinf(self, x: Any) -> Any: ...
     def constant(self, x: Any) -> Any:

@@ -132,7 +132,7 @@ def _combination(ops: ArrayOps, p: Any, x: Any, q: Any, y: Any, precision: Preci
 
 
 def split_number(ops: ArrayOps, high: Any, low: Any, precision: Precision) -> SplitReal:
-    """The sum of two tensors, split into the parts of a format."""
+    """The sum of two numbers, split into the parts of a format."""
     parts, rest = [], ops.constant(high)
     for _ in range(precision.part_count):
         parts.append(ops.leading_bits(rest, precision.part_bits))

@@ -27,6 +27,8 @@ from backends import algebra
 from backends.argument import locate, offset_from
 from backends.constants import Precision, SeriesConstants, without_slopes
 from backends.kernel import (
+    FoldedArgument,
+    WpTerms,
     finished_sigma,
     fold,
     green_of_theta,
@@ -39,8 +41,11 @@ from backends.kernel import (
     zeta_in_cell,
 )
 from backends.pair import ArrayOps, Dual, Pair, select, value_of
+from wefpe_core.errors import InputError
 
 Matrix = tuple[tuple[Any, Any], tuple[Any, Any]]
+
+_NO_SLOPES = "slopes in the lattice need constants that carry slopes"
 
 
 class Expansion(NamedTuple):
@@ -80,7 +85,7 @@ def wp_and_prime(
     return _assembled(ops, expansions, terms.offset, (anchor.m, anchor.n), c, matrix)
 
 
-def _wp_second(ops: ArrayOps, terms: Any, c: SeriesConstants) -> Pair:
+def _wp_second(ops: ArrayOps, terms: WpTerms, c: SeriesConstants) -> Pair:
     r"""wp'' = 6 wp^2 - g2/2, in a form that does not cancel.
 
     About a lattice point wp is csc^2 v - 1/3 + r in units of (pi/a)^2, and r and g2/2 - 2/3 are
@@ -160,7 +165,7 @@ def sigma(
     return _assembled(ops, [expansion], factors.offset, (m, n), c, matrix)
 
 
-def _theta_slope(f: Any, c: SeriesConstants) -> Pair:
+def _theta_slope(f: FoldedArgument, c: SeriesConstants) -> Pair:
     """e^(-Im v) times the derivative of theta_1(v)/theta_1'(0) in v; d(A+B)/dv = 2i (A-B)."""
     theta = tuple(value_of(coefficient) for coefficient in c.theta)
     total, difference = value_of(f.total), value_of(f.difference)
@@ -239,7 +244,7 @@ def _in_half_periods(
     matrix: Matrix,
 ) -> list[Pair]:
     if expansion.in_tau is None:
-        raise ValueError("slopes in the lattice need constants that carry slopes")
+        raise InputError(_NO_SLOPES)
     b, inverse = _period3(c), _inverse_period(c)
     in_b = inverse * expansion.in_tau
     in_a = -(inverse * (expansion.degree_term + offset * expansion.in_z + b * in_b))
@@ -277,5 +282,5 @@ def _slope_of(number: Any) -> Pair | None:
 
 def _dual(number: Any) -> Dual:
     if not isinstance(number, Dual):
-        raise ValueError("slopes in the lattice need constants that carry slopes")
+        raise InputError(_NO_SLOPES)
     return number

@@ -37,11 +37,15 @@ from wefpe_core.lattice import Lattice
 @lru_cache(maxsize=512)
 def table_of_numbers(lattice: Lattice, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The constants of a lattice of numbers as one tensor, copied to the device once."""
-    constants = prepare_numbers(lattice, PRECISIONS[dtype])
-    numbers = flat_constants(PreparedLattice(constants, ((1.0, 0.0), (0.0, 1.0))))
+    numbers = flat_constants(_of_numbers(prepare_numbers(lattice, PRECISIONS[dtype])))
     # The table outlives the call; one made in inference mode could never serve a training step.
     with torch.inference_mode(False):
         return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+def _of_numbers(constants: SeriesConstants) -> PreparedLattice:
+    """The matrix leads to slopes in half-periods, which numbers do not have: any one will do."""
+    return PreparedLattice(constants, ((1.0, 0.0), (0.0, 1.0)))
 
 
 # --- The operators: what they are to torch -----------------------------------------------------
@@ -254,7 +258,7 @@ def plain_values(points: Tensor, omega: Tensor | None, table: Tensor | None, *ho
 def plain_values_on_numbers(points: Tensor, constants: SeriesConstants, function: str) -> Tensor:
     """`plain_values` on a lattice of numbers, whose constants are Python's floats."""
     ops, precision = TorchOps(points.dtype), PRECISIONS[points.dtype]
-    lattice = PreparedLattice(constants, ((1.0, 0.0), (0.0, 1.0)))
+    lattice = _of_numbers(constants)
     values, _ = rows_of(ops, function, points.unbind(-1), (), lattice, precision, 0)
     return stacked(values, points.shape[:-1])
 

@@ -166,7 +166,6 @@ def as_pair(z: Any, dtype: torch.dtype | None = None, device: Any = None) -> Pai
         # Made in the dtype asked for: the device may have no other. Not torch.tensor, which copies
         # from the host to a GPU and waits for the copy.
         value = complex(z)
-        # torch.full makes the number on the device; torch.tensor would copy it there and wait.
         return Pair(
             torch.full((), value.real, dtype=dtype, device=device),
             torch.full((), value.imag, dtype=dtype, device=device),

@@ -270,7 +270,7 @@ def cuda_evaluate(
         table = table.expand(*shape, table.shape[-1]).contiguous()
         omega = None if omega is None else omega.detach().expand(*shape, 4)
         per_lattice = 1
-    omega = points if omega is None else omega.detach().contiguous()  # nobody reads it without
+    omega = points if omega is None else omega.detach().contiguous()  # if None, it is not read
     kernel = _evaluation_kernel(_evaluation(table, function, points_are, variables))
     blocks = (count + _THREADS - 1) // _THREADS
     kernel[(blocks,)](

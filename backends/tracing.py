@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
 from backends.pair import Pair
 from backends.polynomials import exponentials, sine_and_cosine
-from wefpe_core.errors import InputError
+from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
 
 # An argument of a statement: the name of an input or of an earlier target, or a number.
@@ -118,7 +118,7 @@ class Symbol:
         return self._graph.node("not", self)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the value of {self.name} is not known: a kernel cannot branch on it")
+        raise InputTypeError(f"the value of {self.name} is not known: a kernel cannot branch on it")
 
     __hash__ = None  # type: ignore[assignment]  # == makes a symbol, so it cannot find a key
 
@@ -126,8 +126,8 @@ class Symbol:
 class SymbolicOps:
     """`backends.pair.ArrayOps` on symbols; Python numbers may stand in place of any of them.
 
-    With `polynomials`, the format they shall be exact in, exponential, sine and cosine are
-    written out as in `backends.polynomials`, which see for their range.
+    If `polynomials` names a format, exponential, sine and cosine are written out as polynomials
+    that are exact in it; `backends.polynomials` states their range.
     """
 
     def __init__(self, graph: _Graph, polynomials: Precision | None = None) -> None:
@@ -250,7 +250,7 @@ class _Graph:
         for argument, wanted in zip(arguments, wants, strict=True):
             if self._is_boolean(argument) != wanted:
                 kind = "condition" if wanted else "number"
-                raise TypeError(f"{operator} needs a {kind}, got {argument!r}")
+                raise InputTypeError(f"{operator} needs a {kind}, got {argument!r}")
 
     def _is_boolean(self, operand: Operand) -> bool:
         return operand in self._booleans if isinstance(operand, str) else isinstance(operand, bool)
@@ -273,7 +273,7 @@ def _operand(value: Any) -> Operand:
         return value
     if isinstance(value, (int, float)):
         return float(value)
-    raise TypeError(f"{value!r} is neither a symbol nor a real number")
+    raise InputTypeError(f"{value!r} is neither a symbol nor a real number")
 
 
 def _simplified(
@@ -346,7 +346,8 @@ def _collect(value: Any, outputs: list[Operand]) -> None:
         outputs.append(_operand(value))
 
 
-KernelFunction = Callable[[SymbolicOps, Pair, SeriesConstants, Precision], Any]
+# A function of `backends.kernel` or `backends.algebra`; the first argument is an `ArrayOps`.
+KernelFunction = Callable[[Any, Pair, SeriesConstants, Precision], Any]
 
 
 def trace_kernel(
@@ -355,9 +356,9 @@ def trace_kernel(
     """The program of a kernel function: its inputs are x, y and constants t0, t1, ... of a table.
 
     The table holds the real numbers of `SeriesConstants` in the order of `map_reals`; the numbers
-    that the function does not use are no inputs. `zeros`,
-    from `zeros_of`, says which constants of a lattice are 0, so that the program treats them as
-    the kernel does, which leaves products with them out.
+    that the function does not use are no inputs. (The tables of `backends.evaluation` begin with
+    the matrix of the reduction.) `zeros`, from `zeros_of`, says which constants of a lattice are 0:
+    the program leaves products with them out, as the kernel does.
     """
     template = template_of(precision)
     names: list[str] = []

@@ -124,9 +124,8 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
     Parameters
     ----------
     name
-        ``"mpmath"`` (ground truth; ``dps``), ``"numpy"`` (``compile`` by numba, with so many
-        ``threads``), ``"torch"`` (``compile``),
-        ``"flint"`` (certified balls; ``digits``), or one added by an entry point.
+        ``"mpmath"`` (ground truth; ``dps``), ``"numpy"`` (``compile``, ``threads``), ``"torch"``
+        (``compile``), ``"flint"`` (certified balls; ``digits``), or one added by an entry point.
 
     Raises
     ------

@@ -44,9 +44,10 @@ def verify(
 ) -> int:
     """Run wefpe verify where torch sees the emulated device; takes all of its options.
 
-    Rows of this device are named "cuda (emulated)": they are results of the CPU kernels of torch,
-    and `--require cuda` still asks for a real one. Where Triton is installed, what it compiles runs
-    as PTX on the host; `--compiled NAME` gives rows of it.
+    Rows of this device are named "cuda (emulated)", and `--require cuda` still asks for a real one.
+    Operators of torch run its CPU kernels. Where Triton is installed, the functions of points are
+    kernels that it compiles, and these run as PTX on the host; `--compiled NAME` adds rows of what
+    torch.compile makes of a function.
     """
     install_device(Arithmetic(perturb, fuse) if perturb or fuse else None)
     from training.cli import main

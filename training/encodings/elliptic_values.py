@@ -61,19 +61,19 @@ class Frame(NamedTuple):
 
     def coordinates(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """s and t of the patch centres z = s omega1 + t omega3, (patches, 2)."""
-        return self._in_half_periods(*self.centres(dtype, device))
+        return torch.stack(self._in_half_periods(*self.centres(dtype, device)), -1)
 
     def offset_coordinates(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """s and t of the displacements of the grid; those of `differences` are moved."""
+        """s and t of the displacements of the grid; periods are moved as in `differences`."""
         along, down, _ = self.differences(dtype, device)
-        return self._in_half_periods(along, down)
+        return torch.stack(self._in_half_periods(along, down), -1)
 
-    def _in_half_periods(self, u: Tensor, v: Tensor) -> Tensor:
-        return torch.stack(((2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v), -1)
+    def _in_half_periods(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return (2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v
 
     def on(self, lattice: HalfPeriods | Lattice, u: Tensor, v: Tensor) -> Tensor:
         """The points z of u and v, which are patch centres or differences of them."""
-        along, down = (2.0 * self.alpha_u) * u, (2.0 * self.alpha_v) * v
+        along, down = self._in_half_periods(u, v)
         if isinstance(lattice, HalfPeriods):
             x = along * lattice.omega1 + down * lattice.omega3_re
             return torch.complex(x, down * lattice.omega3_im)
@@ -117,7 +117,8 @@ def torch_differences(
     """wp and wp' at z[second] - z[first] from their values at z alone (DLMF 23.10.1).
 
     Exact also where the textbook quotient is 0/0, z[second] = -z[first] modulo the lattice. Pairs
-    marked in `skip`, whose difference is a lattice point, get 0 and send no gradient back.
+    marked in `skip`, whose difference is a lattice point, get 0. They are replaced, not left out:
+    torch.export cannot trace a shape that depends on data.
     """
     p, dp = _TORCH.wp_and_prime(z, lattice)
     # wp is even and wp' odd: the second point of the sum is -z[first].
@@ -146,7 +147,10 @@ def fixed_wp(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Ten
 
 
 def fixed_differences(backend: NumericBackendName, frame: Frame, lattice: Lattice) -> Tensor:
-    """The same at the displacements of the grid, by the addition formula; 0 where those are 0."""
+    """The same at the displacements of the grid, by the addition formula.
+
+    The values are 0 where a displacement is 0 or a whole period.
+    """
     return _fixed_differences(backend, tuple(frame), lattice)
 
 

@@ -78,14 +78,14 @@ class AbstractLatticeBias(AbstractEncoding):
 class RelativeEncoding(AbstractLatticeBias):
     r"""Bias :math:`w_h\cdot c(s f)`, f of :math:`\wp,\wp'` at :math:`z_j - z_i`.
 
-    There are (2H-1)(2W-1) differences; each is computed once and serves all pairs. On a lattice of
-    numbers their values come from those at the patches by the addition formula, each from the pair
-    nearest to the middle of the grid. The paper promises this, but its features cannot deliver it.
-    On a learned lattice one operator evaluates them all, which is faster and more accurate.
+    There are (2H-1)(2W-1) differences; each is computed once and serves all pairs. On a learned
+    lattice one operator evaluates them directly, with gradients. On a fixed lattice their values
+    come from those at the patches by the addition formula, each from the pair nearest to the middle
+    of the grid. The paper promises this, but its features cannot deliver it.
     """
 
     name = "weierstrass_relative"
-    summary = "attention bias from wp and wp' of the displacement, by the addition formula"
+    summary = "attention bias from wp and wp' of the displacement"
     formula = "logits_ij + w_h . c(s [Re wp, Im wp, Re wp', Im wp'](z_j - z_i))"
     options_class = RelativeOptions
 
@@ -191,7 +191,7 @@ class GreenEncoding(AbstractLatticeBias):
         return self._with_diagonal(values, lambda: torch.full_like(values[0], area), grid)
 
     def _with_diagonal(self, values: Tensor, cell: Callable[[], Tensor], grid: Grid) -> Tensor:
-        """`cell` gives the area of a cell of the lattice."""
+        """Values with those at periods replaced; `cell` gives the area of a cell of the lattice."""
         skip = self.is_period(grid)
         if self.options.diagonal == "nearest":
             others = torch.where(skip, -math.inf, values).amax()

@@ -35,7 +35,7 @@ from wefpe_core import Lattice
 
 
 def printed_waves(u: Tensor, v: Tensor, terms: int) -> Tensor:
-    """The sum of the printed series over gamma, 0, and its slopes in u' and -v', (4, points)."""
+    """The sum of the printed series, over gamma, 0, and its slopes in u and -v, (4, points)."""
     sign_u, sign_v = torch.sign(u), torch.sign(v)
     total = in_u = in_v = torch.zeros_like(u)
     for k in range(1, terms + 1):

@@ -34,7 +34,7 @@ DeviceCounter = Callable[[Work], Mapping[str, int]]
 
 
 def encoding_step(encoding: AbstractEncoding, batch: int, device: str, layers: int) -> Step | None:
-    """What the encoding computes in one step for so many layers; None if it computes nothing."""
+    """What the encoding computes in one step for this many layers; None if it computes nothing."""
     grid = encoding.size.grid
     shape = (batch, encoding.size.num_heads, grid[0] * grid[1], encoding.size.head_dim)
     q, k = (torch.randn(shape, device=device).requires_grad_() for _ in range(2))
