@@ -198,9 +198,8 @@ class GreenEncoding(AbstractLatticeBias):
             # A grid of one patch has no other, and a bias for it alone changes nothing.
             instead = torch.where(torch.isfinite(others), others, 0.0)
         else:
-            area = cell()
-            patch = area * (self.alpha_u * self.alpha_v / (grid[0] * grid[1]))
-            instead = 0.5 - 0.5 * torch.log(patch / math.pi) + patch / (4.0 * area)
+            share = self.alpha_u * self.alpha_v / (grid[0] * grid[1])  # of a patch in the cell
+            instead = (0.5 + 0.25 * share) - 0.5 * torch.log(cell() * (share / math.pi))
         return torch.where(skip, instead, values)
 
     def bias(self, grid: Grid, layer: int) -> Tensor:
