@@ -208,7 +208,9 @@ def inverse_slopes(
     ops: ArrayOps, z: Pair, wp_prime: Pair, wp_in_omegas: Sequence[Pair]
 ) -> tuple[Pair, ...]:
     """The slopes of `inverse_wp` from wp' and the slopes of wp at the solution z."""
-    inverse = wp_prime.reciprocal()
+    # Not Pair.reciprocal: its squares leave the range where the slopes do not.
+    modulus = ops.hypot(wp_prime.re, wp_prime.im)
+    inverse = Pair(wp_prime.re / modulus / modulus, -wp_prime.im / modulus / modulus)
     found = (inverse, *(-(slope * inverse) for slope in wp_in_omegas))
     return tuple(_finite_slope(ops, z, slope) for slope in found)
 
