@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from backends import algebra, torch_modular
 from backends.constants import Precision, SeriesConstants, g2_in_units, prepare_numbers
@@ -33,9 +34,11 @@ from backends.torch_ops import (
     without_autocast,
 )
 from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
-from wefpe_core.errors import InputError
+from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants
+
+_FUNCTIONS_OF_COORDINATES = ("wp_and_prime", "zeta", "sigma", "green")
 
 
 class TorchBackend(AbstractBackend[Tensor]):
@@ -153,23 +156,32 @@ class TorchBackend(AbstractBackend[Tensor]):
     def at_coordinates(self, function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
         """Values at points that move with a lattice, as real numbers, (values, 2, ...).
 
+        Those of the Green function, which is real, are (1, ...).
+
         Parameters
         ----------
         function
-            ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``, whose imaginary part is 0.
+            ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``.
         coordinates
-            Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3.
+            Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3; they carry no
+            gradients.
         omega
             The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
         """
+        _check_coordinates(function, coordinates, omega)
         with without_autocast(omega.device):
             if _needs_plain_torch():
-                return plain_values(coordinates, omega, None, function, "coordinates")
-            return evaluate_on_parts(coordinates, omega, function, "coordinates", self._compile)
+                values = plain_values(coordinates, omega, None, function, "coordinates")
+            else:
+                values = evaluate_on_parts(
+                    coordinates, omega, function, "coordinates", self._compile
+                )
+            return values[:, 0] if function == "green" else values
 
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
-        if torch.compiler.is_compiling() or _needs_plain_torch():
+        if torch.compiler.is_compiling() or _needs_plain_torch() or _is_recorded(points):
             # In a graph the constants are numbers, and a compiler fuses what is done with them.
+            # A table made there would have no data, and would be kept for later calls.
             constants = _constants(lattice, PRECISIONS[points.dtype])
             return plain_values_on_numbers(points, constants, function)
         variables = int(points.requires_grad and torch.is_grad_enabled())
@@ -196,6 +208,26 @@ def _needs_plain_torch() -> bool:
     transforms = torch._C._functorch.get_interpreter_stack() or ()
     vmap = torch._C._functorch.TransformType.Vmap
     return any(transform.key() != vmap for transform in transforms)
+
+
+def _check_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> None:
+    if function not in _FUNCTIONS_OF_COORDINATES:
+        known = ", ".join(_FUNCTIONS_OF_COORDINATES)
+        raise InputError(f"there is no function {function!r} of coordinates; known are {known}")
+    if omega.dtype not in PRECISIONS or coordinates.dtype != omega.dtype:
+        raise InputTypeError(
+            "coordinates and omega must both be float32 or both float64, got "
+            f"{coordinates.dtype} and {omega.dtype}"
+        )
+    if coordinates.requires_grad:
+        raise InputError("coordinates carry no gradients; detach them, or evaluate at points z")
+
+
+def _is_recorded(points: Tensor) -> bool:
+    """Whether torch computes shapes only, or writes operators down, outside its compiler."""
+    mode, key = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+    is_in_mode = mode(key.FAKE) is not None or mode(key.PROXY) is not None
+    return is_in_mode or isinstance(points, FakeTensor)
 
 
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:

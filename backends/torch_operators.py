@@ -136,7 +136,10 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
     of_points, of_omega = _contracted(gradient, found, omega if wants_omega else None)
     if not wants_points:
         return (None, of_omega, None, *nothing)
-    return (_summed_to(of_points[0].movedim(0, -1), points.shape), of_omega, None, *nothing)
+    in_points = _summed_to(of_points[0].movedim(0, -1), points.shape)
+    # A copy, not `contiguous`: view_as_complex refuses the strides that leaves to no points.
+    in_points = in_points.clone(memory_format=torch.contiguous_format)
+    return (in_points, of_omega, None, *nothing)
 
 
 def _contracted(
