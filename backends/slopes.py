@@ -213,7 +213,9 @@ def inverse_slopes(
     ops: ArrayOps, z: Pair, wp_prime: Pair, wp_in_omegas: Sequence[Pair]
 ) -> tuple[Pair, ...]:
     """The slopes of `inverse_wp` from wp' and the slopes of wp at the solution z."""
-    inverse = wp_prime.reciprocal()
+    # Not Pair.reciprocal: its squares leave the range where the slopes do not.
+    modulus = ops.hypot(wp_prime.re, wp_prime.im)
+    inverse = Pair(wp_prime.re / modulus / modulus, -wp_prime.im / modulus / modulus)
     found = (inverse, *(-(slope * inverse) for slope in wp_in_omegas))
     return tuple(_finite_slope(ops, z, slope) for slope in found)
 
@@ -263,8 +265,9 @@ def _in_half_periods(
 
 def _finite_slope(ops: ArrayOps, value: Pair, slope: Pair) -> Pair:
     """The slope, or 0 where it or the value is not finite."""
-    total = value.re + slope.re + slope.im
-    is_finite = total - total == 0.0
+    # The difference of a number and itself is 0 if it is finite, and NaN if not.
+    parts = (value.re, value.im, slope.re, slope.im)
+    is_finite = sum(part - part for part in parts) == 0.0
     return Pair(ops.where(is_finite, slope.re, 0.0), ops.where(is_finite, slope.im, 0.0))
 
 

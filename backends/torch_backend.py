@@ -151,8 +151,9 @@ class TorchBackend(AbstractBackend[Tensor]):
             return torch.view_as_complex(parts).unbind()
 
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
-        if torch.compiler.is_compiling() or needs_plain_torch():
+        if torch.compiler.is_compiling() or needs_plain_torch() or _is_recorded(points):
             # In a graph the constants are numbers, and a compiler fuses what is done with them.
+            # A table made there would have no data, and would be kept for later calls.
             constants = _constants(lattice, PRECISIONS[points.dtype])
             return plain_values_on_numbers(points, constants, function)
         variables = int(points.requires_grad and torch.is_grad_enabled())
@@ -163,6 +164,13 @@ class TorchBackend(AbstractBackend[Tensor]):
 
     def _on_tensors(self, function: str, points: Tensor, omega: Tensor) -> Tensor:
         return evaluate_on_parts(points, omega, function, "z", self._compile)
+
+
+def _is_recorded(points: Tensor) -> bool:
+    """Whether torch computes shapes only, or writes operators down, outside its compiler."""
+    mode, key = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+    is_in_mode = mode(key.FAKE) is not None or mode(key.PROXY) is not None
+    return is_in_mode or isinstance(points, torch._subclasses.FakeTensor)
 
 
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:

@@ -31,7 +31,10 @@ from backends.evaluation import (
 from backends.preparation import PreparedLattice
 from backends.torch_ops import PRECISIONS, TorchOps, without_autocast
 from backends.torch_runners import contraction_shapes, result_shapes, stacked, table_has_slopes
+from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
+
+_FUNCTIONS_OF_COORDINATES = ("wp_and_prime", "zeta", "sigma", "green")
 
 
 @lru_cache(maxsize=512)
@@ -140,7 +143,10 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
     of_points, of_omega = _contracted(gradient, found, omega if wants_omega else None)
     if not wants_points:
         return (None, of_omega, None, *nothing)
-    return (_summed_to(of_points[0].movedim(0, -1), points.shape), of_omega, None, *nothing)
+    in_points = _summed_to(of_points[0].movedim(0, -1), points.shape)
+    # A copy, not `contiguous`: view_as_complex refuses the strides that leaves to no points.
+    in_points = in_points.clone(memory_format=torch.contiguous_format)
+    return (in_points, of_omega, None, *nothing)
 
 
 def _contracted(
@@ -206,18 +212,35 @@ def evaluate_on_parts(
 def values_at_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
     """Values at points that move with a lattice, as real numbers, (values, 2, ...).
 
+    Those of the Green function, which is real, are (1, ...).
+
     Parameters
     ----------
     function
-        ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``, whose imaginary part is 0.
+        ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``.
     coordinates
         Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3. They have no
         derivative.
     omega
         The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
     """
+    _check_coordinates(function, coordinates, omega)
     with without_autocast(omega.device):
-        return evaluate_on_parts(coordinates, omega, function, "coordinates", compiled=False)
+        values = evaluate_on_parts(coordinates, omega, function, "coordinates", compiled=False)
+        return values[:, 0] if function == "green" else values
+
+
+def _check_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> None:
+    if function not in _FUNCTIONS_OF_COORDINATES:
+        known = ", ".join(_FUNCTIONS_OF_COORDINATES)
+        raise InputError(f"there is no function {function!r} of coordinates; known are {known}")
+    if omega.dtype not in PRECISIONS or coordinates.dtype != omega.dtype:
+        raise InputTypeError(
+            "coordinates and omega must both be float32 or both float64, got "
+            f"{coordinates.dtype} and {omega.dtype}"
+        )
+    if coordinates.requires_grad:
+        raise InputError("coordinates carry no gradients; detach them, or evaluate at points z")
 
 
 # --- Plain torch: derivatives of any order, in every mode --------------------------------------

@@ -129,12 +129,16 @@ def numpy_evaluate(
         return _compiled_evaluate(points, omega, table, function, points_are, variables)
     which = _evaluation(table, function, points_are, variables)
     run = _array_evaluation(which)
-    constants = _constants_for(which, omega, table)
     shapes = result_shapes(points, table, function, variables)
+    is_single = math.prod(table.shape[:-1]) == 1
+    if is_single:  # also a batch of one lattice, whose constants are numbers like any other's
+        table = table.reshape(-1)
+        omega = None if omega is None else omega.reshape(-1)
+    constants = _constants_for(which, omega, table)
     values, found = (points.new_empty(shape) for shape in shapes)
     x, y = (np.ascontiguousarray(part) for part in _parts(points))
     with np.errstate(all="ignore"):
-        if table.ndim > 1:  # a batch of lattices broadcasts against the points
+        if not is_single:  # a batch of lattices broadcasts against the points
             _fill([*_planes(values, 2), *_planes(found, 3)], run(x, y, *constants))
             return values, found
         targets = [row.reshape(-1) for row in (*_planes(values, 2), *_planes(found, 3))]

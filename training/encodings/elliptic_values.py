@@ -108,7 +108,7 @@ def learned_wp(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
 
 def learned_green(coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
     """The Green function at points that move with the lattice."""
-    return values_at_coordinates("green", coordinates, omegas.parts)[0, 0]
+    return values_at_coordinates("green", coordinates, omegas.parts)[0]
 
 
 def torch_differences(

@@ -123,8 +123,16 @@ class RelativeEncoding(AbstractLatticeBias):
         return values.to(self.working_dtype).to(self.device)
 
     def features(self, grid: Grid) -> Tensor:
-        """The compressed features of the displacements, cast once to the module's dtype."""
-        values = self._rows_of_values(checked_grid(grid))
+        """The compressed features of the displacements, cast once to the module's dtype.
+
+        They are 0 where the displacement is a period.
+        """
+        grid = checked_grid(grid)
+        return torch.where(self.is_period(grid)[:, None], 0.0, self._features(grid))
+
+    def _features(self, grid: Grid) -> Tensor:
+        """The same, with some finite value at periods."""
+        values = self._rows_of_values(grid)
         if self.options.features < len(values):
             values = values[: self.options.features]
         scale: Tensor | float = self.options.scale
@@ -141,7 +149,7 @@ class RelativeEncoding(AbstractLatticeBias):
 
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""
-        bias = F.linear(self.weight.flatten(0, 1), self.features(grid))
+        bias = F.linear(self.weight.flatten(0, 1), self._features(grid))
         bias = bias.reshape(*self.weight.shape[:2], -1)
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
         return torch.where(self.is_period(grid), instead, bias).unbind()

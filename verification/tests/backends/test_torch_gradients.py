@@ -515,6 +515,32 @@ def test_next_to_a_root_the_inverse_has_the_slope_one_over_wp_prime_of_its_value
         assert_accurate(slope[n], want, abs(want), near[n])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "powers", "tolerance"),
+    [
+        (torch.complex128, (-330, -170, 170, 330), 1e-13),
+        (torch.complex64, (-30, -20, 30), 1e-5),
+    ],
+)
+@every_device
+def test_the_inverse_keeps_its_gradient_on_tiny_and_huge_lattices(dtype, powers, tolerance, device):
+    """In other units: z is of degree 1 in the half-periods, and w of degree -2."""
+
+    def gradients(power):
+        scale = math.ldexp(1.0, power)
+        w = torch.tensor([3.0 + 2.0j, 12.0 - 1.0j], dtype=torch.complex128) / scale / scale
+        omegas = torch.tensor([1.1 + 0.1j, 0.2 + 1.3j], dtype=torch.complex128) * scale
+        leaves = [x.to(dtype).to(device).requires_grad_() for x in (w, *omegas)]
+        z = BACKEND.inverse_wp(leaves[0], Lattice(*leaves[1:]))
+        found = [x.cpu().to(torch.complex128) for x in torch.autograd.grad(z.real.sum(), leaves)]
+        return [found[0] / scale / scale / scale, *found[1:]]
+
+    expected = gradients(0)
+    for power in powers:
+        for got, want in zip(gradients(power), expected, strict=True):
+            assert (got - want).abs().max() <= tolerance * want.abs().max(), power
+
+
 @every_device
 @every_lattice
 def test_the_second_derivative_is_6_wp_squared_minus_half_g2(lattice, device):

@@ -17,11 +17,14 @@ import pytest
 pytest.importorskip("torch", reason="the torch extra is not installed")
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import backends
-from backends import torch_ops
+from backends import torch_operators, torch_ops
+from backends.torch_operators import values_at_coordinates
 from verification.tests.torch_devices import every_device
 from wefpe_core import InputError, InputTypeError, Lattice, get_backend
 
@@ -768,3 +771,77 @@ def test_the_next_number_has_a_discriminant(dtype, device):
         lattice = BACKEND.lattice_from_invariants(g2, neighbour)
         assert lattice.omega1.isfinite()
         assert lattice.tau.imag > 2
+
+
+# --- Calls that compute no numbers, and points there are none of ---------------------------------
+
+
+def _in_fake_mode(z, lattice):
+    with FakeTensorMode():
+        return BACKEND.zeta(torch.empty(z.shape, dtype=z.dtype), lattice)
+
+
+def _recorded(mode):
+    return lambda z, lattice: make_fx(lambda x: BACKEND.zeta(x, lattice), tracing_mode=mode)(z)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(
+    "record",
+    [_in_fake_mode, _recorded("fake"), _recorded("symbolic")],
+    ids=["fake mode", "make_fx fake", "make_fx symbolic"],
+)
+def test_a_call_without_data_works_and_leaves_the_next_one_alone(record, is_known):
+    torch_operators.table_of_numbers.cache_clear()
+    z = torch.tensor(POINTS, dtype=torch.complex128)
+    expected = BACKEND.zeta(z, NUMBERS)
+    if not is_known:
+        torch_operators.table_of_numbers.cache_clear()
+    record(z, NUMBERS)
+    assert torch.equal(BACKEND.zeta(z, NUMBERS), expected)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 2), (0, 1)])
+@pytest.mark.parametrize("kind", ["numbers", "tensors"])
+def test_no_points_have_a_gradient_without_elements(kind, shape):
+    omegas = [torch.tensor(w, dtype=torch.complex128, requires_grad=True) for w in OMEGAS]
+    lattice = NUMBERS if kind == "numbers" else Lattice(*omegas)
+    z = torch.zeros(shape, dtype=torch.complex128, requires_grad=True)
+    BACKEND.zeta(z, lattice).real.sum().backward()
+    assert z.grad is not None
+    assert z.grad.shape == shape
+    if kind == "tensors":
+        assert [None if w.grad is None else w.grad.item() for w in omegas] == [0.0, 0.0]
+
+
+# --- Points that move with the lattice -----------------------------------------------------------
+
+COORDINATES = torch.tensor([[0.3, 0.2], [0.5, 0.7]], dtype=torch.float64)
+PARTS = torch.tensor([1.0, -0.25, 0.5, 1.5], dtype=torch.float64)
+
+
+def test_the_green_function_of_coordinates_is_real_and_so_is_its_gradient():
+    omega = PARTS.clone().requires_grad_()
+    values = values_at_coordinates("green", COORDINATES, omega)
+    assert values.shape == (1, 2)
+    (gradient,) = torch.autograd.grad(values.sum(), omega)
+    plain = torch.func.grad(lambda w: values_at_coordinates("green", COORDINATES, w).sum())(PARTS)
+    assert torch.allclose(gradient, plain, rtol=1e-13, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "coordinates", "omega", "error"),
+    [
+        ("inverse_wp", COORDINATES, PARTS, InputError),
+        ("wp", COORDINATES, PARTS, InputError),
+        ("zeta", COORDINATES.clone().requires_grad_(), PARTS, InputError),
+        ("zeta", COORDINATES.float(), PARTS, InputTypeError),
+        ("zeta", COORDINATES.half(), PARTS.half(), InputTypeError),
+        ("zeta", torch.tensor([[0, 1]]), PARTS, InputTypeError),
+    ],
+)
+def test_coordinates_that_have_no_values_or_no_gradients_are_refused(
+    function, coordinates, omega, error
+):
+    with pytest.raises(error):
+        values_at_coordinates(function, coordinates, omega)

@@ -131,6 +131,17 @@ def test_the_bias_of_wp_alone_is_symmetric_and_of_wp_prime_is_not():
     assert float((bias.mT - bias).detach().abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("learnable", [False, True])
+def test_features_of_displacements_that_are_periods_are_zero(learnable):
+    encoding = small("weierstrass_relative", learnable=learnable, alpha_u=1.0)
+    grid = (4, 4)
+    skip = encoding.is_period(grid)
+    features = encoding.features(grid)
+    assert skip.any()
+    assert not features[skip].any()
+    assert features[~skip].any()
+
+
 def test_patches_a_whole_period_apart_count_as_the_same_place():
     encoding = small("weierstrass_relative", grid=(1, 4), alpha_u=2.0, alpha_v=0.5)
     with torch.no_grad():

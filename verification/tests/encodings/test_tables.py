@@ -153,13 +153,13 @@ def test_many_grids_do_not_pile_up():
 def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     encoding = small("weierstrass_relative")
     calls = []
-    real = encoding.features
+    real = encoding._features
 
     def counted(grid):
         calls.append(grid)
         return real(grid)
 
-    monkeypatch.setattr(encoding, "features", counted)
+    monkeypatch.setattr(encoding, "_features", counted)
     want = [encoding.bias(GRID, layer) for layer in range(3)]
     assert len(calls) == 3
     with encoding.shared_pass():
