@@ -115,9 +115,11 @@ def bench(session: nox.Session) -> None:
     name, *words = session.posargs or [None]
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
-    install_project(session, "timm")
+    install_project(session, "timm", "gpu")
     for part in BENCHMARKS if name is None else (name,):
         session.run("wefpe", "bench", part, *words)
+        if part == "models":  # what a GPU would feel
+            session.run("wefpe", "gpu", "count")
 
 
 @nox.session(default=False)

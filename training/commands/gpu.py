@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,57 @@ def verify(
     from training.cli import main
 
     return main(["verify", *context.args])
+
+
+@app.command()
+def count(
+    size: Annotated[
+        str, typer.Option(help="The model whose encodings and step are counted.")
+    ] = "tiny",
+) -> int:
+    """Count launches, copies and waits of a training step, by encoding, on the emulated device.
+
+    Kernels of Triton are compiled and counted, not executed.
+    """
+    from verification.gpu import emulated_cuda, triton_driver
+
+    triton_driver.install(run=None)
+    from training.models.vit import VIT_SIZES
+    from verification.bench import count_models, time_models
+    from wefpe_core.errors import InputError
+
+    if size not in VIT_SIZES:
+        raise InputError(f"--size {size}: the sizes are {', '.join(VIT_SIZES)}")
+
+    def counted(work: Callable[[], object]) -> dict[str, int]:
+        work()  # what is compiled or made once
+        with emulated_cuda.count_launches() as counts:
+            work()
+        return {
+            "launches": counts.total,
+            "to device": counts.host_to_device,
+            "to host": counts.device_to_host,
+            "waits": counts.synchronisations,
+        }
+
+    console = Console(stderr=True)
+    with console.status("counting") as status:
+        rows = time_models.count(
+            time_models.ENTRIES,
+            size=size,
+            device="cuda",
+            compiled=False,
+            count_device=counted,
+            tell=status.update,
+        )
+    table = count_models.device_table(rows)
+    assert table is not None
+    label = emulated_cuda.device_label("cuda")
+    table.title = f"Launches, copies and waits of a step on {label}: the encoding alone"
+    Console().print(table)
+    problems = [f"{row.name}: {row.problem}" for row in rows if row.problem]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
 
 
 @app.command()

@@ -69,3 +69,13 @@ def test_the_example_of_the_docs_runs():
     result = run_python(example)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["{'aten::fill_': 1, 'aten::sin': 1} 2", "0 0 0"]
+
+
+@pytest.mark.slow
+def test_the_command_counts_launches_copies_and_waits():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    result = run_python("from training.cli import main; main(['gpu', 'count', '--size', 'micro'])")
+    assert result.returncode == 0, result.stderr
+    rows = dict(re.findall(r"^ (\w[\w ]*?)  +([\d,]+)  +0  +0  +0 ", result.stdout, re.MULTILINE))
+    assert "cuda (emulated)" in result.stdout
+    assert 0 < int(rows["weierstrass"]) < int(rows["the model itself"].replace(",", ""))
