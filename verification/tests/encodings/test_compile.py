@@ -6,6 +6,7 @@ Tracing the elliptic functions of a learned lattice takes a minute; those tests 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,30 @@ def test_a_step_with_an_encoding_is_one_graph(name, options):
         assert (a is None) == (b is None)
         if a is not None and b.any():
             assert error_in_eps(a, b, torch.float32) <= ceiling
+
+
+class WithPositions(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """Patch tokens plus the table of an encoding."""
+
+    def __init__(self, encoding: Any) -> None:
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, patches: Any) -> Any:
+        return patches + self.encoding.additive((8, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # from torch's own serialisation
+def test_a_learned_lattice_can_be_exported_and_compiled_ahead_of_time(tmp_path):
+    module = WithPositions(small("weierstrass", grid=(8, 8)).eval())
+    patches = torch.randn(1, 64, module.encoding.size.dim)
+    with torch.no_grad():
+        want = module(patches)
+        program = torch.export.export(module, (patches,))
+        assert torch.equal(program.module()(patches), want)
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "encoding.pt2")
+        )
+        got = torch._inductor.aoti_load_package(path)(patches)
+    assert error_in_eps(got, want, torch.float32) <= CEILINGS["features"]["float32"]
