@@ -152,7 +152,7 @@ def transformers(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Run the code for GPUs on an emulated CUDA device: see docs/gpu.md.
 
-    All parts, or those named: ``nox -s gpu -- tests verify``.
+    All parts, or those named: ``nox -s gpu -- tests kernels``.
     """
     unknown = set(session.posargs) - set(GPU_PARTS)
     if unknown:
