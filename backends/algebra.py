@@ -10,7 +10,7 @@ from typing import Any
 
 from backends.argument import locate, offset_from
 from backends.constants import Precision, SeriesConstants
-from backends.pair import ArrayOps, Pair, pair_sqrt, select
+from backends.pair import ArrayOps, Pair, pair_sqrt, select, where_needed
 
 
 def add_points(
@@ -26,7 +26,7 @@ def add_points(
     either = neutral[0] | neutral[1]
     # Nobody selects what comes of an infinite value, but its derivative would be NaN.
     (p1, dp1), (p2, dp2) = (
-        tuple(_where_needed(ops, ~either, value) for value in point) for point in (first, second)
+        tuple(where_needed(ops, ~either, value) for value in point) for point in (first, second)
     )
     # wp, wp' and g2 scale like the second, third and fourth power of a number. Divided by it, one
     # power at a time, they have squares that stay in range.
@@ -62,7 +62,7 @@ def _chord(
     slope = select(ops, use_chord, dp1 - dp2, 4.0 * (p1 * p1 + p1 * p2 + p2 * p2) - g2)
     run = select(ops, use_chord, chord, tangent)
     is_opposite = _is_zero(run)
-    run = _where_needed(ops, ~is_opposite, run)
+    run = where_needed(ops, ~is_opposite, run)
     # Few bits may be left of the difference, so its square needs a range of its own.
     shrink = 1.0 / ops.power_of_two(_size(ops, run))
     slope = slope * run.scale(shrink).reciprocal().scale(shrink)
@@ -88,11 +88,6 @@ def _is_infinite(ops: ArrayOps, x: Pair) -> Any:
     return ops.isinf(x.re) | ops.isinf(x.im)
 
 
-def _where_needed(ops: ArrayOps, condition: Any, x: Pair, other: float = 1.0) -> Pair:
-    """`x` where the condition holds, elsewhere a number that does not spoil derivatives."""
-    return Pair(ops.where_needed(condition, x.re, other), ops.where_needed(condition, x.im, 0.0))
-
-
 def lattice_sum(
     ops: ArrayOps, z: Pair, omega1: Pair, omega3: Pair, m: Any, origin: Any, n_max: int
 ) -> tuple[Pair, Pair]:
@@ -108,7 +103,7 @@ def lattice_sum(
         from_w = column - w
         is_w = _is_zero(from_w)
         is_pole = is_pole | is_w.any(-1)
-        inverse = _where_needed(ops, ~is_w, from_w).reciprocal()
+        inverse = where_needed(ops, ~is_w, from_w).reciprocal()
         square = inverse.square()
         cube = square * inverse
         # The term of w = 0 is 1/z^2 alone; adding 1 keeps its quotient finite before removal.
@@ -134,6 +129,11 @@ def carlson_rf(ops: ArrayOps, x: Pair, y: Pair, z: Pair, steps: int) -> Pair:
         root_x, root_y, root_z = (pair_sqrt(ops, value) for value in (x, y, z))
         shift = root_x * (root_y + root_z) + root_y * root_z
         x, y, z = (0.25 * (value + shift) for value in (x, y, z))
+    return rf_series(ops, x, y, z) * turn
+
+
+def rf_series(ops: ArrayOps, x: Pair, y: Pair, z: Pair) -> Pair:
+    """R_F of numbers that agree to better than 1 % (DLMF 19.36.1)."""
     mean = (x + y + z) * (1.0 / 3.0)
     inverse = mean.reciprocal()
     dx, dy = 1.0 - x * inverse, 1.0 - y * inverse
@@ -149,7 +149,7 @@ def carlson_rf(ops: ArrayOps, x: Pair, y: Pair, z: Pair, steps: int) -> Pair:
         + e3 * e3 * (3.0 / 104.0)
         + e2_squared * e3 * (1.0 / 16.0)
     )
-    return series * pair_sqrt(ops, mean).reciprocal() * turn
+    return series * pair_sqrt(ops, mean).reciprocal()
 
 
 def _turned_from_cut(ops: ArrayOps, x: Pair, y: Pair, z: Pair) -> tuple[Pair, Pair, Pair, Pair]:
@@ -205,15 +205,14 @@ def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision)
     size = ops.where(is_infinite, 0.0, ops.sqrt(_size(ops, w)))
     shrink = 1.0 / ops.power_of_two(_larger(ops, size, unit))
     # Any number that is far from the roots will do where w is infinite.
-    small = _where_needed(ops, ~is_infinite, w.scale(shrink).scale(shrink), 8.0)
-    period = c.period_over_pi.scale(unit)
-    scaled = small * period.square()
+    small = where_needed(ops, ~is_infinite, w.scale(shrink).scale(shrink), 8.0)
+    scaled = small * c.period_over_pi.square()
     ratio = unit * shrink
     from_e1, from_e3 = (scaled - c.roots[k].scale(ratio * ratio) for k in (0, 2))
     # Not w - e2: on a tall lattice e2 and e3 round to the same number, but their gap is known.
     from_e2 = from_e3 - c.root_gap.scale(ratio * ratio)
     v = carlson_rf(ops, from_e1, from_e2, from_e3, precision.carlson_steps)
-    z = (v * period).scale(shrink)
+    z = (v * c.period_over_pi).scale(ratio)  # in units of the lattice
     cell = locate(ops, z, c, precision)
     z = offset_from(ops, z, cell.m, cell.n, c, precision)
     # On the lower edge (row = 0) both solutions qualify, and rounding must not choose.
@@ -236,4 +235,5 @@ def inverse_wp(ops: ArrayOps, w: Pair, c: SeriesConstants, precision: Precision)
     )
     on_upper_edge = 0.5 - cell.row * ops.sign_of(cell.row) < edge
     z = select(ops, on_upper_edge & (mirrored - turns > column), mirror, z)
+    z = z.scale(1.0 / unit)
     return Pair(ops.where(is_infinite, 0.0, z.re), ops.where(is_infinite, 0.0, z.im))

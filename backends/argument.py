@@ -52,6 +52,23 @@ def plus_multiples(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal, precision
     return total + (small + (tiny + least))
 
 
+class LatticeCoordinates(NamedTuple):
+    """The point (m + x) a + (n + y) b, by real coordinates that have no derivative.
+
+    It stands in place of z. The reduction then adds and subtracts integers, which is exact, and
+    needs no compensated sum.
+    """
+
+    m: Any  # integers
+    n: Any
+    x: Any  # small near lattice points, and relatively exact there
+    y: Any
+
+    def scale(self, factor: Any) -> LatticeCoordinates:
+        """The same point in other units of length: its coordinates do not change."""
+        return self
+
+
 class CellPosition(NamedTuple):
     """Where z lies: z = (row + n) b + ..., to working accuracy and without derivatives."""
 
@@ -61,8 +78,19 @@ class CellPosition(NamedTuple):
     column: Any  # Re((z - m a - n b)/a), in [-1/2, 1/2]
 
 
-def locate(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> CellPosition:
+def locate(
+    ops: ArrayOps, z: Pair | LatticeCoordinates, c: SeriesConstants, precision: Precision
+) -> CellPosition:
     """The lattice point whose cell z is in; NaN beyond ``precision.index_limit`` periods."""
+    if isinstance(z, LatticeCoordinates):
+        n = ops.rint(z.y)
+        row = z.y - n
+        column = z.x + row * ops.constant(c.tau.re)
+        m = ops.rint(column)
+        m_of_cell, n_of_cell = (
+            ops.within(index, precision.index_limit) for index in (z.m + m, z.n + n)
+        )
+        return CellPosition(m_of_cell, n_of_cell, row, column - m)
     x, y = ops.constant(z.re), ops.constant(z.im)
     row = x * ops.constant(c.row.re) + y * ops.constant(c.row.im)
     column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
@@ -74,9 +102,20 @@ def locate(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> 
 
 
 def offset_from(
-    ops: ArrayOps, z: Pair, m: Any, n: Any, c: SeriesConstants, precision: Precision
+    ops: ArrayOps,
+    z: Pair | LatticeCoordinates,
+    m: Any,
+    n: Any,
+    c: SeriesConstants,
+    precision: Precision,
 ) -> Pair:
     """z - m*a - n*b, exact to its last bit or so however far away z is."""
+    if isinstance(z, LatticeCoordinates):
+        x, y = z.x - (m - z.m), z.y - (n - z.n)
+        return Pair(
+            x * c.period1_re.high + y * c.period3_re.high,
+            x * c.period1_im.high + y * c.period3_im.high,
+        )
     minus_m, minus_n = -m, -n
     return Pair(
         exact_sum(ops, z.re, minus_m, c.period1_re, minus_n, c.period3_re, precision),

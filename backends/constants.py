@@ -75,6 +75,11 @@ class Precision(NamedTuple):
     def eps(self) -> float:
         return float(2.0 ** (1 - self.bits))
 
+    @property
+    def largest_unit(self) -> float:
+        """A power of two that is in range, as is its inverse."""
+        return float(2.0 ** (1022 if self.bits == 53 else 126))
+
 
 DOUBLE = Precision("float64", 53, 5, 8, 20, 12, 1e-90, part_bits=26, largest_exponent=709.78)
 SINGLE = Precision("float32", 24, 3, 4, 9, 9, 1e-12, part_bits=6, largest_exponent=88.72)
@@ -109,8 +114,14 @@ class SplitComplex(NamedTuple):
 
 
 class SeriesConstants(NamedTuple):
-    """What the kernel knows of a lattice; `Pair` fields are complex, periods are full."""
+    """What the kernel knows of a lattice; `Pair` fields are complex, periods are full.
 
+    All lengths are in units in which pi/a is about 1, so that on lattices of any size no square or
+    cube leaves the range before the result does: z is multiplied by `unit` first, and a function of
+    degree -k by its k-th power last.
+    """
+
+    unit: Any  # a power of two, at most |pi/a| and, if that is in range, more than half of it
     period1_re: SplitReal
     period1_im: SplitReal
     period3_re: SplitReal
@@ -118,43 +129,45 @@ class SeriesConstants(NamedTuple):
     row: Pair  # z has coordinate row.re*x + row.im*y along period3,
     column: Pair  # and column.re*x + column.im*y along period1
     tau: Pair
-    unit: Any  # a power of two, at most |pi/a| and more than half of it
     pi_over_period: Pair
     pi_over_period_low: Pair  # its rounding error
     period_over_pi: Pair
     wp_scale: Pair  # (pi/a)^2
-    wp_prime_scale: Pair  # -2 (pi/a)^3 / unit: the cube alone may be out of range
-    minus_third_e2: Pair  # the constant term of wp
+    wp_prime_scale: Pair  # -2 (pi/a)^3
+    half_slope_scales: tuple[Pair, Pair]  # -2 (pi/a)^3 (e_j - e_k)(e_j - e_l) for e_2 and e_3
+    minus_third_e2: Pair
     roots: tuple[Pair, Pair, Pair]  # e1, e2, e3 of the reduced basis over (pi/a)^2,
     root_gap: Pair  # e2 - e3 over (pi/a)^2, relatively exact however tall the lattice
     root_products: tuple[Pair, Pair, Pair]  # and (e_j - e_k)(e_j - e_l)
-    half_g2_excess: Pair  # g2/2 over (pi/a)^4, minus 2/3: as exact as rows_excess
+    half_g2_excess: Pair  # g2/2 over (pi/a)^4, minus 2/3: relatively exact on tall lattices
     nome_squared: Pair
     nome_fourth: Pair  # Q^2 = A B
-    # The rows of the lattice beyond the nearest, in powers of A + B, with l_k = k Q^k/(1-Q^k):
-    rows: tuple[Pair, ...]  # -E_2/3 - 4 sum l_k (A^k + B^k)
-    rows_excess: Pair  # the first of them, plus 1/3: relatively exact however tall the lattice
-    rows_slope: tuple[Pair, ...]  # its derivative, -4 sum k l_k (A^k - B^k)/(A - B)
-    rows_integral: tuple[Pair, ...]  # sum l_k/k (A^k - B^k)/(A - B)
+    # The rows of the lattice but the one of 0, as `kernel.row_sums` takes them, with
+    # x = (A + B - 2Q)/(1-Q)^2 and l_k = k Q^k/(1-Q^k):
+    row_unit: Pair  # x over sin^2 v
+    row_factors: tuple[Pair, Pair, Pair, Pair]  # of the two nearest rows
+    rows: tuple[Pair, ...]  # of the others, -4 sum l_k (A^k + B^k - 2 Q^k)/x, in powers of x
+    rows_slope: tuple[Pair, ...]  # the derivative of x times that
+    rows_integral: tuple[Pair, ...]  # sum l_k/k (A^k - B^k)/(A - B), in powers of A + B
     theta: tuple[Pair, ...]  # theta_1(v)/(theta_1'(0) sin v)
     eta1: SplitComplex  # quasi-periods of the reduced basis
     eta3: SplitComplex
-    log_period_over_pi: Any  # log|a/pi|
+    log_period_over_pi: Any  # log|a/pi|, in no units
     pi_im_tau: Any
 
 
 def series_constants(
-    pi_over_period: Any, in_units: Any, tau: Any, nome: Any, pi: Any, precision: Precision
+    powers: tuple[Any, Any, Any], tau: Any, nomes: tuple[Any, Any], pi: Any, precision: Precision
 ) -> dict[str, Any]:
     """The formulas shared by numbers and tensors, for any complex type.
 
-    `in_units` is pi/a over the unit of `SeriesConstants`.
+    `powers` are pi/a, its square and its cube, `nomes` the nome and its square.
     """
-    q = nome * nome
+    pi_over_period, square, cube = powers
+    nome, q = nomes
     lambert = lambert_coefficients(q, precision.terms_e2)
     e2 = eisenstein_e2(lambert)
     cubic = [k * k * x for k, x in enumerate(lambert, 1)]
-    e2_rest = sum_from_smallest(lambert)
     lambert = lambert[: precision.lambert_terms]
     thetas = theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
     q2 = q * q
@@ -166,25 +179,38 @@ def series_constants(
     theta = (1 - q + q3 - q6, q2 - 1 - q2 * q3, q - q2 * q2, -q3)
     theta = tuple(coefficient / slope for coefficient in theta)
     even = sums_of_powers(theta[1:], q2)
-    rows = sums_of_powers(lambert, q2)
+    # With c = (1-Q)^2 and k = -4Q/c the two nearest rows are -4 x (1 + 4Q + Q^2 - 2Qx)/(c (1-x)^2),
+    # which is j (k0 + ka j) for j = x/(1-x). Over x it is k0 + j (kb + ka j), and its derivative
+    # in x is k0 + j (2 kb + j (kd + 2 ka j)).
+    c = (1 - q) * (1 - q)
+    row_unit = -4 * (q + q * (q * (2 - q) / c))
+    nearest = tuple(i * row_unit - k for i, k in ((6, 4), (4, 4), (10, 8), (22, 20)))
+    rows, power = [], -4 * c
+    for coefficient in centred_sums_of_powers(lambert, q):
+        rows.append(coefficient * power)
+        power = power * c
+    products = (theta3 * theta4, -(theta2 * theta4), theta2 * theta3)
+    wp_prime_scale = -2 * cube
     return {
         "pi_over_period": pi_over_period,
         "period_over_pi": 1 / pi_over_period,
-        "wp_scale": pi_over_period * pi_over_period,
-        "wp_prime_scale": -2 * pi_over_period * pi_over_period * in_units,
+        "wp_scale": square,
+        "wp_prime_scale": wp_prime_scale,
+        "half_slope_scales": tuple(product * wp_prime_scale for product in products[1:]),
         "minus_third_e2": e2 / -3,
         "roots": tuple(roots_of(thetas, 1)),
         "root_gap": theta2,
         # e1-e2, e1-e3, e2-e3 are theta_4^4, theta_3^4, theta_2^4 (DLMF 23.6(i)).
         # g2 = (4/3) E_4 (pi/a)^4 and E_4 = 1 + 240 sum k^3 Q^k/(1-Q^k).
         "half_g2_excess": 160 * sum_from_smallest(cubic),
-        "root_products": (theta3 * theta4, -(theta2 * theta4), theta2 * theta3),
+        "root_products": products,
         "nome_squared": q,
         "tau": tau,
         "nome_fourth": q2,
-        "rows": (e2 / -3 - 4 * rows[0], *(-4 * coefficient for coefficient in rows[1:])),
-        "rows_excess": 8 * e2_rest - 4 * rows[0],
-        "rows_slope": tuple(-4 * k * coefficient for k, coefficient in enumerate(rows) if k),
+        "row_unit": row_unit,
+        "row_factors": nearest,
+        "rows": tuple(rows),
+        "rows_slope": tuple(k * coefficient for k, coefficient in enumerate(rows, 1)),
         "rows_integral": differences_of_powers([x / k for k, x in enumerate(lambert, 1)], q2),
         "theta": (theta[0] + even[0], *even[1:]),
         "eta1": pi_over_period * pi * e2 / 6,
@@ -202,6 +228,25 @@ def sums_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
             coefficients[k - 2 * j] += k * comb(k - j, j) // (k - j) * weight
             weight = -(weight * product)
     return tuple(coefficients)
+
+
+def centred_sums_of_powers(weights: Sequence[Any], q: Any) -> list[Any]:
+    """Coefficients of ``sum weights[k-1] (A^k + B^k - 2 q^k)``, in powers of A + B - 2q from 1 on.
+
+    AB = q^2, so A^k + B^k is 2 q^k T_k(1 + (A+B-2q)/2q) with Chebyshev's polynomial.
+    """
+    powers = [1]
+    for _ in weights:
+        powers.append(powers[-1] * q)
+    return [
+        sum_from_smallest(
+            [
+                2 * k * comb(k + j, 2 * j) // (k + j) * powers[k - j] * weights[k - 1]
+                for k in range(j, len(weights) + 1)
+            ]
+        )
+        for j in range(1, len(weights) + 1)
+    ]
 
 
 def differences_of_powers(weights: Sequence[Any], product: Any) -> tuple[Any, ...]:
@@ -224,14 +269,20 @@ def prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
 def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     known = lattice_constants(lattice)
     a, tau = known.period1, known.tau
+    for part in (*a, *known.period3):
+        if not math.isfinite(rounding(precision)(part)):
+            raise LatticeError(f"a period of the lattice, {part:.6g}, overflows {precision.name}")
+    # As many terms of the modular series as fifty digits need.
+    fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
+    unit = unit_of(PI / a, precision)
+    a, b = a * Decimal(unit), known.period3 * Decimal(unit)
     area = a.squared_modulus() * tau.im
     # z = s a + r b  =>  r = Im(conj(a) z)/area, s = Im(z conj(b))/area.
     row = ExtendedComplex(-a.im / area, a.re / area)
-    column = ExtendedComplex(known.period3.im / area, -known.period3.re / area)
-    # As many terms of the modular series as fifty digits need.
-    fifty_digits = precision._replace(terms_e2=LAMBERT_TERMS, nome_powers=NOME_POWERS)
-    unit = unit_of(PI / a)
-    values = series_constants(PI / a, PI / a / Decimal(unit), tau, known.nome, PI, fifty_digits)
+    column = ExtendedComplex(b.im / area, -b.re / area)
+    quotient = PI / a
+    powers = (quotient, quotient * quotient, quotient * quotient * quotient)
+    values = series_constants(powers, tau, (known.nome, known.nome * known.nome), PI, fifty_digits)
     to_format = rounding(precision)
 
     def rounded(value: Any) -> Any:
@@ -243,15 +294,12 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     low = pi_over_period - ExtendedComplex.of(
         complex(to_format(pi_over_period.re), to_format(pi_over_period.im))
     )
-    for part in (*a, *known.period3):
-        if not math.isfinite(to_format(part)):
-            raise LatticeError(f"a period of the lattice, {part:.6g}, overflows {precision.name}")
     period1, period3, eta1, eta3 = (
         SplitComplex(split_decimal(value.re, precision), split_decimal(value.im, precision))
-        for value in (a, known.period3, values.pop("eta1"), known.reduced_eta3)
+        for value in (a, b, values.pop("eta1"), known.reduced_eta3 / Decimal(unit))
     )
     return SeriesConstants(
-        unit=to_format(unit),
+        unit=unit,
         pi_over_period_low=rounded(low),
         period1_re=period1.re,
         period1_im=period1.im,
@@ -261,15 +309,23 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
         column=rounded(column),
         eta1=eta1,
         eta3=eta3,
-        log_period_over_pi=to_format((a / PI).squared_modulus().ln() / 2),
+        log_period_over_pi=to_format((known.period1 / PI).squared_modulus().ln() / 2),
         pi_im_tau=to_format(PI * tau.im),
         **{key: rounded(value) for key, value in values.items()},
     )
 
 
-def unit_of(number: ExtendedComplex) -> float:
-    """The power of two in (x/2, x], where x is the modulus: units in which it is about 1."""
-    _, exponent = math.frexp(float(number.squared_modulus().sqrt()))
+def prepared_for(function: Callable[..., Any], lattice: Lattice, precision: Precision) -> Any:
+    """The constants that a kernel function takes: those its attribute `prepare` makes, if any."""
+    prepare: Callable[[Lattice, Precision], Any] = getattr(function, "prepare", prepare_numbers)
+    return prepare(lattice, precision)
+
+
+def unit_of(number: ExtendedComplex, precision: Precision) -> float:
+    """The power of two in (x/2, x], where x is the modulus, or the one in range next to it."""
+    largest = Decimal(precision.largest_unit)
+    modulus = min(max(number.squared_modulus().sqrt(), 1 / largest), largest)
+    _, exponent = math.frexp(float(modulus))
     return math.ldexp(0.5, exponent)
 
 
@@ -277,7 +333,7 @@ def unit_of(number: ExtendedComplex) -> float:
 def g2_in_units(lattice: Lattice) -> tuple[complex, float]:
     """g2 / unit^4 and the unit of `SeriesConstants`; g2 itself may be out of range."""
     known = lattice_constants(lattice)
-    unit = unit_of(PI / known.period1)
+    unit = unit_of(PI / known.period1, DOUBLE)
     return complex(known.g2 / Decimal(unit) ** 4), unit
 
 
@@ -335,10 +391,10 @@ def map_reals(structure: Any, function: Callable[[Any], Any]) -> Any:
         return Dual(map_reals(structure.value, function), map_reals(structure.slope, function))
     if isinstance(structure, Pair):
         return Pair(function(structure.re), function(structure.im))
-    if isinstance(structure, (SplitReal, SplitComplex, SeriesConstants)):
-        return type(structure)(*(map_reals(item, function) for item in structure))
-    if isinstance(structure, tuple):
+    if type(structure) is tuple:
         return tuple(map_reals(item, function) for item in structure)
+    if isinstance(structure, tuple):  # a named one
+        return type(structure)(*(map_reals(item, function) for item in structure))
     return function(structure)
 
 

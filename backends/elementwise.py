@@ -6,10 +6,12 @@ tuple gives a list nested the same way, an array gives an object array of the sa
 
 from __future__ import annotations
 
+import numbers
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from wefpe_core.backend import check_unmasked
 from wefpe_core.errors import InputError
 
 Assemble = Callable[[Sequence[Any]], Any]
@@ -27,6 +29,8 @@ def flatten(*arguments: Any) -> tuple[list[tuple[Any, ...]], Assemble]:
     InputError
         If the shapes do not fit.
     """
+    for argument in arguments:
+        check_unmasked(argument)
     if any(_is_array(argument) for argument in arguments):
         return _flatten_arrays(arguments)
     if not any(_is_sequence(argument) for argument in arguments):
@@ -50,9 +54,12 @@ def map_pairs(function: Callable[..., Sequence[Any]], *arguments: Any) -> tuple[
 
 
 def _is_array(value: Any) -> bool:
+    """Whether it is a NumPy array or holds one, as a series of pandas does; not a tensor."""
     # Looked up in sys.modules: an array exists only if someone has imported NumPy.
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    if numpy is None or isinstance(value, numbers.Number) or hasattr(value, "requires_grad"):
+        return False
+    return hasattr(value, "__array__")
 
 
 def _is_sequence(value: Any) -> bool:
@@ -64,7 +71,7 @@ def _flatten_arrays(arguments: Sequence[Any]) -> tuple[list[tuple[Any, ...]], As
 
     def as_array(argument: Any) -> Any:
         if _is_array(argument):
-            return argument
+            return numpy.asarray(argument)
         array = numpy.empty((), dtype=object)
         if not _is_sequence(argument):
             array[()] = argument

@@ -1,10 +1,10 @@
-"""A traced `Program` as source code: Python, NumPy, numba or Triton.
+"""A traced `Program` as source code: Python, NumPy or numba.
 
 For each target a table says what its operators look like. Python's source puts an expression that
 is used once where it is used: this saves a local variable, and the branch of a choice that is not
 taken is not computed. The other targets get one short statement after the other, and constants that
 have the type of the program: a literal of double precision would make the whole of a float32
-program double.
+program double. `backends.triton_emitter` writes for Triton with the same tools.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backends.constants import leading_bits
 from backends.tracing import Operand, Program, Statement
 from wefpe_core.errors import InputError
 
-_ARITHMETIC = {
+ARITHMETIC = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
@@ -39,7 +39,7 @@ _ARITHMETIC = {
 _RINT = "copysign(({0} + 6755399441055744.0) - 6755399441055744.0, {0})"
 # NumPy's functions return its own scalars, whose arithmetic is slow: hence float.
 _PYTHON = {
-    **_ARITHMETIC,
+    **ARITHMETIC,
     "and": "{0} and {1}",
     "or": "{0} or {1}",
     "not": "not {0}",
@@ -53,11 +53,13 @@ _PYTHON = {
     "two_to": "ldexp(1.0, int({0}))",
     "sqrt": "sqrt({0})",
     "hypot": "float(hypot({0}, {1}))",
-    **{name: f"float({name}({{0}}))" for name in ("exp", "expm1", "sin", "cos", "log")},
+    "arctan2": "float(arctan2({0}, {1}))",
+    **{name: f"float({name}({{0}}))" for name in ("exp", "expm1", "sin", "cos", "log", "log1p")},
 }
 
 # The elementary functions that an array library may bring its own versions of.
-ELEMENTARY = ("exp", "expm1", "sin", "cos", "log", "hypot")
+_IN_MATH = ("exp", "expm1", "sin", "cos", "log", "log1p", "hypot")
+ELEMENTARY = (*_IN_MATH, "arctan2")
 
 # Brackets that may enclose one another; Python's parser takes 200.
 _DEEPEST = 40
@@ -110,7 +112,8 @@ def python_function(
 ) -> FunctionType:
     """The function of `python_source`; `elementary` replaces functions of the module math."""
     namespace: dict[str, Any] = {
-        **{key: getattr(math, key) for key in (*ELEMENTARY, "sqrt", "copysign", "frexp", "ldexp")},
+        **{key: getattr(math, key) for key in (*_IN_MATH, "sqrt", "copysign", "frexp", "ldexp")},
+        "arctan2": math.atan2,
         "inf": math.inf,
         "nan": math.nan,
         "leading_bits": leading_bits,
@@ -122,7 +125,7 @@ def python_function(
 
 
 _NUMPY = {
-    **_ARITHMETIC,
+    **ARITHMETIC,
     "and": "{0} & {1}",
     "or": "{0} | {1}",
     "not": "~{0}",
@@ -131,8 +134,9 @@ _NUMPY = {
     "isinf": "np.isinf({0})",
     "sign_of": "np.copysign(one, {0})",
     "power_of_two": "half * {0} / np.frexp({0})[0]",
-    **{name: f"np.{name}({{0}})" for name in ("exp", "expm1", "sin", "cos", "log", "sqrt", "rint")},
+    **{name: f"np.{name}({{0}})" for name in (*_IN_MATH[:-1], "sqrt", "rint")},
     "hypot": "np.hypot({0}, {1})",
+    "arctan2": "np.arctan2({0}, {1})",
     "leading_bits": "leading_bits({0}, {1:.0f})",
 }
 
@@ -144,11 +148,11 @@ def numpy_source(program: Program, name: str, dtype: str) -> str:
     value nobody needs any more is taken for the next one, so that only so many arrays exist as the
     program needs at one time.
     """
-    constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
+    constants = Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
     constants.define("one", 1.0)
     constants.define("half", 0.5)
     program = with_few_names(program)
-    body = _statements(program, _NUMPY, constants.name)
+    body = statements(program, _NUMPY, constants.name)
     outputs = "".join(f"{constants.name(output)}, " for output in program.outputs)
     lines = [f"def {name}({', '.join(program.inputs)}):"]
     lines += [f"    {line}" for line in (*constants.lines, *body)]
@@ -181,7 +185,7 @@ def with_few_names(program: Program) -> Program:
 
 
 _NUMBA = {
-    **_ARITHMETIC,
+    **ARITHMETIC,
     "and": "{0} & {1}",
     "or": "{0} | {1}",
     "not": "not {0}",
@@ -191,8 +195,9 @@ _NUMBA = {
     "sign_of": "math.copysign(one, {0})",
     "rint": "np.rint({0})",
     "power_of_two": "half * {0} / math.frexp({0})[0]",
-    **{name: f"math.{name}({{0}})" for name in ("exp", "expm1", "sin", "cos", "log", "sqrt")},
+    **{name: f"math.{name}({{0}})" for name in (*_IN_MATH[:-1], "sqrt")},
     "hypot": "math.hypot({0}, {1})",
+    "arctan2": "math.atan2({0}, {1})",
 }
 # Adding 1.5 * 2**52 puts the bits of an integer at the end of a number, as in rint. From there
 # they are moved to its exponent.
@@ -215,17 +220,20 @@ def numba_source(program: Program, dtype: str, parts: int) -> str:
 
     ``at_number(x, y, table)`` returns the values at one point, ``at_points(z, table, *out)`` writes
     those at many. Their numbers are of `dtype`, float64 or float32. The inputs of the program after
-    x and y, t0, t1, ..., are read from the table. `parts` is 2 if every two outputs of the program
-    are a complex number, and 1 if each is a real one. `z` and each of `out` are flat: a complex
-    number is two numbers in a row. The module takes the options of numba from its globals.
+    x and y, t0, t1, ..., are read from the table. (Instead of x and y there may be any number of
+    names with x.) `parts` is 2 if every two outputs of the program are a complex number, and 1 if
+    each is a real one. `z` and each of `out` are flat: a complex number is two numbers in a row.
+    The module takes the options of numba from its globals.
     """
-    constants = _Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
+    constants = Constants(f"np.{dtype}({{}})", "np.inf", "np.nan")
     for name, value in {"one": 1.0, "half": 0.5, "shift": _SHIFT[dtype]}.items():
         constants.define(name, value)
-    body = _statements(program, _NUMBA_TARGETS[dtype], constants.name)
+    body = statements(program, _NUMBA_TARGETS[dtype], constants.name)
     outputs = [constants.name(output) for output in program.outputs]
-    inputs = program.inputs[2:]
-    arguments = ", ".join(inputs)
+    point = [name for name in program.inputs if name[0] in "xy"]
+    inputs = program.inputs[len(point) :]
+    arguments, at = ", ".join(program.inputs), ", ".join(point)
+    steps = [f"z[{len(point)} * i + {k}]" for k in range(len(point))]
     table = [f"    {t} = table[{t[1:]}]" for t in inputs]
     names = [f"out{k}" for k in range(len(outputs) // parts)]
     results = [f"r{k}" for k in range(len(outputs))]
@@ -240,183 +248,29 @@ def numba_source(program: Program, dtype: str, parts: int) -> str:
     return "\n".join(
         [
             "@njit(forceinline=True, **options)",
-            f"def point(x, y, {arguments}):",
+            f"def point({arguments}):",
             *(f"    {line}" for line in (*constants.lines, *body)),
             f"    return ({', '.join(outputs)},)",
             "",
             "",
             "@njit(cache=cache, **options)",
-            "def at_number(x, y, table):",
+            f"def at_number({at}, table):",
             *table,
-            f"    ({', '.join(results)},) = point(x, y, {arguments})",
+            f"    ({', '.join(results)},) = point({arguments})",
             f"    return ({', '.join(values)},)",
             "",
             "",
             "@njit(cache=cache, **options)",
             f"def at_points(z, table, {', '.join(names)}):",
             *table,
-            "    for i in range(z.size // 2):",
-            f"        ({', '.join(results)},) = point(z[2 * i], z[2 * i + 1], {arguments})",
+            f"    for i in range(z.size // {len(point)}):",
+            f"        ({', '.join(results)},) = point({', '.join((*steps, *inputs))})",
             *(*stores, ""),
         ]
     )
 
 
-# The unary minus of Triton is 0 - x, which makes 0 of 0 where -0 is meant. Its division and square
-# root of float32 are approximate unless told to round, and so are its exponential and sine.
-_TRITON = {
-    **_ARITHMETIC,
-    "neg": "{0} * minus_one",
-    "and": "{0} & {1}",
-    "or": "{0} | {1}",
-    "not": "~{0}",
-    "where": "tl.where({0}, {1}, {2})",
-    "isfinite": "({0} > minus_infinity) & ({0} < infinity)",
-    "isinf": "({0} == infinity) | ({0} == minus_infinity)",
-    "sign_of": "libdevice.copysign(one, {0})",
-    "power_of_two": "power_of_two({0})",
-    "two_to": "two_to({0})",
-    "leading_bits": "leading_bits({0}, {1:.0f})",
-    **{key: f"libdevice.{key}({{0}})" for key in ("exp", "expm1", "sin", "cos", "log", "rint")},
-    "sqrt": "tl.sqrt({0})",
-    "hypot": "libdevice.hypot({0}, {1})",
-}
-_TRITON_TARGETS = {
-    "float64": _TRITON,
-    "float32": {**_TRITON, "div": "tl.div_rn({0}, {1})", "sqrt": "tl.sqrt_rn({0})"},
-}
-
-# What a module of kernels begins with. Its helpers work on the binary representation. A subnormal
-# number is scaled first, to have its leading bit where every other number has it.
-TRITON_HEADER = """\
-import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-
-
-@triton.jit
-def normal(x):
-    if x.dtype == tl.float64:
-        is_small = tl.abs(x) < tl.full([], 1e-280, tl.float64)
-    else:
-        is_small = tl.abs(x) < tl.full([], 1e-30, tl.float32)
-    one = tl.full([], 1.0, x.dtype)
-    scale = tl.where(is_small, tl.full([], 2.0**60, x.dtype), one)
-    return x * scale, tl.where(is_small, tl.full([], 2.0**-60, x.dtype), one)
-
-
-@triton.jit
-def power_of_two(x):
-    y, scale = normal(x)
-    if x.dtype == tl.float64:
-        power = (y.to(tl.int64, bitcast=True) >> 52 << 52).to(tl.float64, bitcast=True)
-    else:
-        power = (y.to(tl.int32, bitcast=True) >> 23 << 23).to(tl.float32, bitcast=True)
-    is_positive = (x > 0.0) & (x < float("inf"))
-    return tl.where(is_positive, power * scale, tl.full([], float("nan"), x.dtype))
-
-
-@triton.jit
-def two_to(k):
-    if k.dtype == tl.float64:
-        return ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
-    else:
-        return ((k.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def leading_bits(x, bits: tl.constexpr):
-    y, scale = normal(x)
-    if x.dtype == tl.float64:
-        dropped: tl.constexpr = 53 - bits
-        pattern = y.to(tl.int64, bitcast=True)
-    else:
-        dropped: tl.constexpr = 24 - bits
-        pattern = y.to(tl.int32, bitcast=True)
-    half_to_even = (1 << (dropped - 1)) - 1 + ((pattern >> dropped) & 1)
-    rounded = ((pattern + half_to_even) >> dropped << dropped).to(x.dtype, bitcast=True) * scale
-    return tl.where(x - x == 0.0, rounded, x)
-
-
-"""
-
-
-def triton_body(program: Program, dtype: str) -> tuple[list[str], list[str]]:
-    """The statements of a program in Triton, and the names of its outputs.
-
-    The inputs are names that the kernel has given values to. `dtype` is float64 or float32. The
-    kernel belongs in a module that begins with `TRITON_HEADER`.
-    """
-    # A bare literal is float32 wherever Triton does not see what it is combined with.
-    constants = _Constants(f"tl.full([], {{}}, tl.{dtype})", 'float("inf")', 'float("nan")')
-    named = {"one": 1.0, "minus_one": -1.0, "infinity": math.inf, "minus_infinity": -math.inf}
-    for name, value in named.items():
-        constants.define(name, value)
-    body = _statements(program, _TRITON_TARGETS[dtype], constants.name)
-    outputs = [constants.name(output) for output in program.outputs]
-    return [*constants.lines, *body], outputs
-
-
-def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: int) -> str:
-    """A kernel that evaluates a program at many points, one point a thread.
-
-    Its arguments are pointers to numbers of `dtype`: `points`, (n, 2) numbers, the inputs x and y;
-    `omega`, 4 numbers of each lattice, the inputs w0 to w3; `tables`, `length` numbers of each
-    lattice, the inputs t0, t1, ...; `values` for (rows, 2, n) numbers and `slopes` for all further
-    outputs. Then the number of points, how many of them belong to one lattice, and the points of a
-    block.
-    """
-    body, outputs = triton_body(program, dtype)
-    loads = ["omega += 4 * lattice", f"tables += {length} * lattice"]
-    for x in program.used_inputs:
-        if x not in ("x", "y"):
-            pointer = "omega" if x[0] == "w" else "tables"
-            loads.append(f"{x} = tl.load({pointer} + {x[1:]})")
-    stores = []
-    for k, output in enumerate(outputs):
-        target = f"values + {k} * n" if k < 2 * rows else f"slopes + {k - 2 * rows} * n"
-        stores.append(f"tl.store({target} + index, {output}, mask=inside)")
-    return _kernel(
-        name,
-        "points, omega, tables, values, slopes, n, per_lattice, BLOCK: tl.constexpr",
-        [
-            "index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
-            "inside = index < n",
-            "lattice = tl.where(inside, index // per_lattice, 0)",
-            "x = tl.load(points + 2 * index, mask=inside, other=0.0)",
-            "y = tl.load(points + 2 * index + 1, mask=inside, other=0.0)",
-            *(*loads, *body, *stores),
-        ],
-    )
-
-
-def triton_prepare(program: Program, name: str, dtype: str) -> str:
-    """A kernel that runs a program once for each lattice, one lattice an instance of the kernel.
-
-    Its arguments are pointers to numbers of `dtype`: `omega`, as many numbers for each lattice as
-    the program has inputs; and `table`, as many for each lattice as it has outputs.
-    """
-    body, outputs = triton_body(program, dtype)
-    used = set(program.used_inputs)
-    loads = [
-        f"{x} = tl.load(omega + {len(program.inputs)} * lattice + {k})"
-        for k, x in enumerate(program.inputs)
-        if x in used
-    ]
-    stores = [
-        f"tl.store(table + {len(outputs)} * lattice + {k}, {output})"
-        for k, output in enumerate(outputs)
-    ]
-    index = "lattice = tl.program_id(0).to(tl.int64)"
-    return _kernel(name, "omega, table", [index, *loads, *body, *stores])
-
-
-def _kernel(name: str, parameters: str, lines: list[str]) -> str:
-    body = "".join(f"    {line}\n" for line in lines)
-    return f"@triton.jit\ndef {name}({parameters}):\n{body}\n\n"
-
-
-class _Constants:
+class Constants:
     """The constants of a program as local variables of the right type."""
 
     def __init__(self, template: str, inf: str, nan: str) -> None:
@@ -441,7 +295,7 @@ class _Constants:
         return self._names[repr(operand)]
 
 
-def _statements(
+def statements(
     program: Program, templates: Mapping[str, str], name: Callable[[Operand], str]
 ) -> list[str]:
     lines = []

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from backends import algebra, kernel, slopes
+from backends import algebra, derived, kernel, slopes
+from backends.argument import LatticeCoordinates
 from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
 from backends.pair import ArrayOps, Pair
 from backends.preparation import PreparedLattice, in_layout_of_numbers, prepare
 from backends.tracing import KernelFunction, Program, trace
+from wefpe_core.backend import LARGEST_ORDER
 
 # What the points of an evaluation are: complex numbers z, or the real coordinates (s, t) of
 # z = s omega1 + t omega3, which move with the lattice.
@@ -40,40 +42,66 @@ FUNCTIONS = {
     "inverse_wp": OperatorFunction(algebra.inverse_wp, slopes.inverse_wp, rows=1),
 }
 
+# Functions without slopes by theorem: torch differentiates the series of these.
+PLAIN_FUNCTIONS: dict[str, KernelFunction] = {
+    "log_sigma": derived.log_sigma,
+    "modified_zeta": derived.modified_zeta,
+    "modified_sigma": derived.modified_sigma,
+    **{f"wp_derivative_{n}": derived.wp_derivative(n) for n in range(LARGEST_ORDER + 1)},
+}
+
 
 def rows_of(
     ops: ArrayOps,
     function: str,
     points: Sequence[Any],
-    omega: Sequence[Any],
+    points_are: str,
     lattice: PreparedLattice,
     precision: Precision,
     variables: int,
 ) -> tuple[list[Pair], list[Pair]]:
     """The values, and the slopes of all values in the first variable, then in the next.
 
-    Without slopes the number of `variables` is 0. With points z it is 1 (z) or 3 (z, omega1 and
-    omega3), with coordinates it is 2 (omega1 and omega3), and `omega` holds the parts of both.
+    The `variables` are counted: 0 without slopes; 1 for z; 2 for omega1 and omega3; 3 for all of
+    these. With coordinates, which have no slopes, there are 0 or 2.
     """
-    if omega:
-        s, t = points
-        z = Pair(s * omega[0] + t * omega[2], s * omega[1] + t * omega[3])
-    else:
-        z = Pair(*points)
-    known = FUNCTIONS[function]
+    moves = points_are == "coordinates"
+    z: Any = _in_reduced_basis(ops, points, lattice.matrix) if moves else Pair(*points)
     if variables == 0:
-        values = known.values(ops, z, lattice.constants, precision)
+        formula = PLAIN_FUNCTIONS.get(function) or FUNCTIONS[function].values
+        values = formula(ops, z, lattice.constants, precision)
         values = values if isinstance(values, tuple) else (values,)
         return [v if isinstance(v, Pair) else Pair(v, 0.0 * v) for v in values], []
     matrix = None if variables == 1 else lattice.matrix
-    found = known.slopes(ops, z, lattice.constants, precision, matrix)
+    found = FUNCTIONS[function].slopes(ops, z, lattice.constants, precision, matrix)
     by_value = found.slopes
-    if omega:  # the point moves with the half-periods
+    if moves:  # the point moves with the half-periods
         by_value = tuple(
             tuple(slope + in_z.scale(x) for slope, x in zip(in_omegas, points, strict=True))
             for in_z, *in_omegas in found.slopes
         )
+    elif variables == 2:
+        by_value = tuple(tuple(in_omegas) for _, *in_omegas in found.slopes)
     return list(found.values), [slope for slopes in zip(*by_value, strict=True) for slope in slopes]
+
+
+def _in_reduced_basis(
+    ops: ArrayOps, points: Sequence[Any], matrix: slopes.Matrix
+) -> LatticeCoordinates:
+    """From half-periods to the periods a = 2 (p omega1 + q omega3), b = 2 (r omega1 + s omega3).
+
+    Whole periods are split off first: what is left is exact, and small near a lattice point.
+    """
+    (p, q), (r, s) = matrix  # of determinant 1
+    along1, along3 = (0.5 * x for x in points)
+    whole1, whole3 = ops.rint(along1), ops.rint(along3)
+    along1, along3 = along1 - whole1, along3 - whole3
+    return LatticeCoordinates(
+        m=s * whole1 - r * whole3,
+        n=p * whole3 - q * whole1,
+        x=s * along1 - r * along3,
+        y=p * along3 - q * along1,
+    )
 
 
 # --- Tables --------------------------------------------------------------------------------------
@@ -162,21 +190,19 @@ def preparation_program(precision: Precision, with_slopes: bool) -> Program:
 
 @cache
 def evaluation_program(which: Evaluation) -> Program:
-    """From x, y, the half-periods w0 to w3 and the numbers t0, t1, ... of a table to rows.
+    """From x, y and the numbers t0, t1, ... of a table to rows.
 
     Its inputs are x, y and those of the others that it needs.
     """
-    precision = which.precision
+    precision, variables = which.precision, which.variables
     length = LENGTHS[precision.name, which.table_has_slopes]
-    moves = which.points_are == "coordinates"
 
-    def run(ops: ArrayOps, x: Any, y: Any, *others: Any) -> Any:
-        omega, numbers = others[:4], others[4:]
-        lattice = from_flat(numbers, precision, which.variables)
-        given = omega if moves else ()
-        found = rows_of(ops, which.function, (x, y), given, lattice, precision, which.variables)
+    def run(ops: ArrayOps, x: Any, y: Any, *numbers: Any) -> Any:
+        lattice = from_flat(numbers, precision, variables)
+        how = (which.points_are, lattice, precision, variables)
+        found = rows_of(ops, which.function, (x, y), *how)
         return (*found[0], *found[1])
 
-    program = trace(run, ("x", "y", *OMEGA, *(f"t{k}" for k in range(length))))
+    program = trace(run, ("x", "y", *(f"t{k}" for k in range(length))))
     used = set(program.used_inputs) | {"x", "y"}
     return program._replace(inputs=tuple(name for name in program.inputs if name in used))

@@ -8,6 +8,7 @@ small difference, never the two numbers it came from.
 from __future__ import annotations
 
 import numbers
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
@@ -22,16 +23,16 @@ from wefpe_core.lattice import Lattice
 def exact_number(value: Any) -> GaussianRational | None:
     """Return `value` as an exact complex number, or None if it is NaN or infinite.
 
-    Takes Python, NumPy and mpmath numbers and fractions.
+    Takes Python, NumPy and mpmath numbers, fractions and decimals.
 
     Raises
     ------
     InputTypeError
         For anything else, and for bools, which are numbers by accident.
     InputError
-        For mpmath numbers with binary exponents beyond eight million.
+        For mpmath numbers and decimals with exponents beyond eight million.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Complex):
+    if isinstance(value, bool) or not isinstance(value, (numbers.Complex, Decimal)):
         raise InputTypeError(f"expected a number, got {value!r} of type {type(value).__name__}")
     return exact_complex(value)
 

@@ -5,14 +5,17 @@ value. ``x.mid()`` is its midpoint, ``x.rad()`` a bound for the distance from th
 `midpoints` and `radii` give both as Python numbers, for results of any shape.
 
 ``flint.ctx.prec`` is restored after every call, so that a result is printed to the caller's
-precision; its own digits are shown inside ``with flint.ctx.workdps(...)``.
+precision; its own digits are shown inside ``with flint.ctx.workdps(...)``. All threads of a process
+share ``flint.ctx``, so those that evaluate take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from math import ceil, inf, log2, nextafter
+from threading import RLock
 from typing import Any, ClassVar
 
 from flint import acb, arb, ctx, fmpq, fmpz
@@ -27,10 +30,13 @@ from backends.exact_reduction import (
     is_infinite,
     reduced_frame,
 )
+from backends.flint_family import FlintFamily
+from backends.flint_jacobi import FlintJacobiFunctions
 from wefpe_core._exact import GaussianRational
-from wefpe_core.backend import AbstractBackend, check_truncation
+from wefpe_core.backend import AbstractBackend, check_count, check_order, check_truncation
 from wefpe_core.errors import InputError, PrecisionError
 from wefpe_core.lattice import Lattice
+from wefpe_core.modular import laurent_from_invariants
 
 _GUARD_BITS = 40
 # From some hundred bits to some hundred thousand.
@@ -38,9 +44,17 @@ _DOUBLINGS = 10
 
 _COMPLEX_INFINITY = acb(arb.pos_inf(), arb.nan())
 _NAN = acb(arb.nan(), arb.nan())
+_PRECISION_LOCK = RLock()
 
 
-class FlintBackend(AbstractBackend[Any]):
+@contextmanager
+def working_precision(bits: int) -> Iterator[None]:
+    """Within it ``flint.ctx`` has this precision, which no other thread changes or restores."""
+    with _PRECISION_LOCK, ctx.workprec(bits):
+        yield
+
+
+class FlintBackend(FlintJacobiFunctions, FlintFamily, AbstractBackend[Any]):
     r"""Weierstrass functions as balls with at least `digits` certified decimal digits.
 
     Parameters
@@ -60,6 +74,12 @@ class FlintBackend(AbstractBackend[Any]):
     """
 
     name: ClassVar[str] = "flint"
+
+    def to_numpy(self, value: Any) -> Any:
+        """The midpoints of the balls, rounded to complex128."""
+        import numpy as np
+
+        return np.vectorize(complex, otypes=[np.complex128])(np.asarray(value, dtype=object))
 
     def __init__(self, digits: int = 30) -> None:
         if isinstance(digits, bool) or not isinstance(digits, int) or digits < 1:
@@ -113,6 +133,43 @@ class FlintBackend(AbstractBackend[Any]):
         """Green function of the torus, an ``arb``; ``+inf`` at a lattice point."""
         return self._map(balls.green, z, lattice, 0, (arb.pos_inf(), arb.nan()))
 
+    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Any:
+        r"""The n-th derivative of :math:`\wp`; not finite at a lattice point."""
+        order = check_order(n)
+        if order < 2:
+            return self.wp_and_prime(z, lattice)[order]
+
+        def derivative(argument: balls.Argument, frame: ReducedFrame) -> tuple[Any]:
+            return (balls.wp_derivative(argument, frame, order),)
+
+        return self._map(derivative, z, lattice, order + 2, (_COMPLEX_INFINITY, _NAN))
+
+    def log_sigma(self, z: Any, lattice: Lattice) -> Any:
+        r"""The logarithm of :math:`\sigma`; a ball that meets the cut contains both sides."""
+        special = (acb(arb.neg_inf(), arb.nan()), _NAN)
+        return self._map(balls.log_sigma, z, lattice, 0, special)
+
+    def modified_zeta(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`\zeta(z) - G_2^*z - \pi\bar z/A`; not finite at a lattice point."""
+        return self._map(balls.modified_zeta, z, lattice, 1, (_COMPLEX_INFINITY, _NAN))
+
+    def modified_sigma(self, z: Any, lattice: Lattice) -> Any:
+        r""":math:`e^{-G_2^*z^2/2}\sigma(z)`; exactly 0 at a lattice point."""
+        return self._map(balls.modified_sigma, z, lattice, None, (acb(0), _NAN))
+
+    def laurent_coefficients(self, lattice: Lattice, count: int) -> list[Any]:
+        r"""The first coefficients of :math:`\wp(z) - z^{-2}`, as balls."""
+        frame, count = reduced_frame(lattice), check_count(count)
+
+        def scales(values: Sequence[Any]) -> list[Any]:
+            period = abs(balls.period1(frame))
+            return [abs(value) + period ** (-2 * k) for k, value in enumerate(values, 2)]
+
+        found = self._certified(
+            lambda: laurent_from_invariants(*balls.invariants(frame), count), scales, True, lattice
+        )
+        return list(found)
+
     def _map(
         self,
         function: Callable[[balls.Argument, ReducedFrame], tuple[Any]],
@@ -151,7 +208,7 @@ class FlintBackend(AbstractBackend[Any]):
         )
         return value
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Any:
+    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Any:
         r"""A ball around a solution z of :math:`\wp(z) = w`.
 
         The branch is that of `AbstractBackend.inverse_wp`; a ball that reaches across an edge
@@ -171,7 +228,19 @@ class FlintBackend(AbstractBackend[Any]):
                 value,
             )[0]
 
-        return map_elements(at, w)
+        z = map_elements(at, w)
+        if wp_prime is None:
+            return z
+
+        def towards(solution: Any, wanted: Any) -> Any:
+            if solution == 0 or not solution.is_finite():
+                return solution
+            if not acb(wanted).is_finite():
+                return _NAN
+            slope = midpoints(self.wp_prime(solution, lattice))
+            return -solution if (slope.conjugate() * complex(wanted)).real < 0 else solution
+
+        return map_elements(towards, z, wp_prime)
 
     def invariants(self, lattice: Lattice) -> tuple[Any, Any]:
         """Invariants ``(g2, g3)``."""
@@ -249,7 +318,7 @@ class FlintBackend(AbstractBackend[Any]):
             exact = [(centre, error) for centre, error in parts if centre is not None]
             if len(exact) < len(parts):
                 return _NAN, _NAN
-            with ctx.workprec(self._bits + _GUARD_BITS):
+            with working_precision(self._bits + _GUARD_BITS):
                 a, da, b, db = (balls.ball(centre) + error for centre, error in exact)
                 return balls.chord_sum(a, da, b, db, frame)
 
@@ -258,6 +327,9 @@ class FlintBackend(AbstractBackend[Any]):
     @property
     def _bits(self) -> int:
         return ceil(self.digits * log2(10))
+
+    def _parts(self, value: Any) -> tuple[GaussianRational | None, Any]:
+        return _centre_and_error(value)
 
     def _certified(
         self,
@@ -270,7 +342,7 @@ class FlintBackend(AbstractBackend[Any]):
         bits = self._bits + _GUARD_BITS
         values: Sequence[Any] = ()
         for _ in range(_DOUBLINGS):
-            with ctx.workprec(bits):
+            with working_precision(bits):
                 values = evaluate()
                 part = arb(10) ** -self.digits
                 if not is_exact or all(
@@ -287,7 +359,7 @@ class FlintBackend(AbstractBackend[Any]):
         exact, error = _centre_and_error(value)
         if exact is None:
             return _COMPLEX_INFINITY if _is_pole(value) else _NAN
-        with ctx.workprec(self._bits + _GUARD_BITS):
+        with working_precision(self._bits + _GUARD_BITS):
             return balls.ball(exact) + error
 
 

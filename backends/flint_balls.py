@@ -8,6 +8,7 @@ sigma by a.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 from typing import Any, NamedTuple
 
 from flint import acb, arb, fmpq
@@ -119,6 +120,37 @@ def green(argument: Argument, frame: ReducedFrame) -> tuple[Any]:
     theta1 = acb.modular_theta(u, t)[0]
     quotient_of_thetas = period1(frame) * theta1 / (acb.pi() * theta2 * theta3 * theta4)
     return (arb.pi() * u.imag**2 / t.imag - abs(quotient_of_thetas).log(),)
+
+
+def wp_derivative(argument: Argument, frame: ReducedFrame, order: int) -> Any:
+    r"""A derivative of order 2 or more, by :math:`\wp'' = 6\wp^2 - g_2/2` and its derivatives."""
+    wp, wp_prime = wp_and_prime(argument, frame)
+    found = [wp, wp_prime, 6 * wp**2 - invariants(frame)[0] / 2]
+    for n in range(1, order - 1):
+        found.append(6 * sum(comb(n, j) * found[j] * found[n - j] for j in range(n + 1)))
+    return found[order]
+
+
+def log_sigma(argument: Argument, frame: ReducedFrame) -> tuple[Any]:
+    return (sigma(argument, frame)[0].log(),)
+
+
+def _whole_argument(argument: Argument, frame: ReducedFrame) -> tuple[Any, Any]:
+    """z/a, and a^2 G2* = pi^2 E2/3 - pi/Im tau, whose first term is 2 zeta(1/2)."""
+    t = tau(frame)
+    u = argument.ratio(frame) + argument.point.m + argument.point.n * t
+    return u, 2 * acb(0.5).elliptic_zeta(t) - acb.pi() / t.imag
+
+
+def modified_zeta(argument: Argument, frame: ReducedFrame) -> tuple[Any]:
+    u, g2_star = _whole_argument(argument, frame)
+    rest = g2_star * u + acb.pi() / tau(frame).imag * u.conjugate()
+    return (zeta(argument, frame)[0] - rest / period1(frame),)
+
+
+def modified_sigma(argument: Argument, frame: ReducedFrame) -> tuple[Any]:
+    u, g2_star = _whole_argument(argument, frame)
+    return ((-g2_star * u**2 / 2).exp() * sigma(argument, frame)[0],)
 
 
 def invariants(frame: ReducedFrame) -> tuple[Any, Any]:

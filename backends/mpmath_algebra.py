@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from backends.exact_reduction import LatticeBox
-from backends.mpmath_rows import RowTable, context, invariants_series, rounded_to
+from backends.mpmath_precision import context
+from backends.mpmath_rows import RowTable, invariants_series, rounded_to
 from wefpe_core._exact import GaussianRational
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import mpmath
-from mpmath import libmp
 
 from wefpe_core.errors import InputError, PrecisionError
 
@@ -14,6 +14,8 @@ from wefpe_core.errors import InputError, PrecisionError
 _GUARD_BITS = 34
 # Extra bits come in steps, so that points at various distances share their tables.
 _EXTRA_STEP = 64
+# As many more than those promised tell all numbers of that precision apart, as in mpmath.
+_DIGITS_OF_REPR = 3
 _OF_ZERO = -(1 << 62)
 _OF_NAN = 1 << 62
 
@@ -33,10 +35,10 @@ class TwoPrecisions:
         if isinstance(dps, bool) or not isinstance(dps, int) or dps < 1:
             raise InputError(f"dps must be a positive integer, got {dps!r}")
         self.dps = dps
-        self.bits: int = libmp.dps_to_prec(dps)
+        self.bits: int = bits_of(dps)
         self.working_bits: tuple[int, int] = (
             self.bits + _GUARD_BITS,
-            libmp.dps_to_prec(2 * dps) + _GUARD_BITS,
+            bits_of(2 * dps) + _GUARD_BITS,
         )
 
     def agreed(
@@ -69,9 +71,70 @@ class TwoPrecisions:
 
     def rounded(self, value: Any) -> Any:
         """Round to `dps` digits and hand over to ``mpmath.mp``, whatever its precision."""
-        if hasattr(value, "_mpf_"):
-            return mpmath.mp.make_mpf(libmp.mpf_pos(value._mpf_, self.bits, "n"))
-        return mpmath.mp.make_mpc(libmp.mpc_pos(value._mpc_, self.bits, "n"))
+        own = context(self.bits)
+        # The unary plus of a number rounds it to its context; `convert` to another does not.
+        number = mpmath.mp.convert(+own.convert(value))
+        if hasattr(number, "_mpf_"):
+            return ReferenceReal.of(number._mpf_, self.dps)
+        return ReferenceComplex.of(number._mpc_, self.dps)
+
+
+class ReferenceReal(mpmath.mpf):  # type: ignore[misc]  # mpmath has no types
+    """A number of ``mpmath.mp`` that prints the digits it has, whatever ``mpmath.mp.dps`` is.
+
+    What is computed from it is a common number of mpmath, rounded as those are.
+    """
+
+    __slots__ = ("digits",)
+    digits: int
+
+    @classmethod
+    def of(cls, raw: Any, digits: int) -> ReferenceReal:
+        """The number of mpmath's representation `raw`."""
+        number: ReferenceReal = object.__new__(cls)
+        number._mpf_, number.digits = raw, digits
+        return number
+
+    def __str__(self) -> str:
+        return str(mpmath.nstr(self, self.digits))
+
+    def __repr__(self) -> str:
+        return f"mpf('{mpmath.nstr(self, self.digits + _DIGITS_OF_REPR)}')"
+
+    def __reduce__(self) -> Any:
+        return ReferenceReal.of, (self._mpf_, self.digits)
+
+
+class ReferenceComplex(mpmath.mpc):  # type: ignore[misc]
+    """The complex numbers beside `ReferenceReal`."""
+
+    __slots__ = ("digits",)
+    digits: int
+
+    @classmethod
+    def of(cls, raw: Any, digits: int) -> ReferenceComplex:
+        """The number of mpmath's representation `raw`."""
+        number: ReferenceComplex = object.__new__(cls)
+        number._mpc_, number.digits = raw, digits
+        return number
+
+    @property
+    def real(self) -> ReferenceReal:
+        return ReferenceReal.of(self._mpc_[0], self.digits)
+
+    @property
+    def imag(self) -> ReferenceReal:
+        return ReferenceReal.of(self._mpc_[1], self.digits)
+
+    def __str__(self) -> str:
+        return str(mpmath.nstr(self, self.digits))
+
+    def __repr__(self) -> str:
+        real, imag = (repr(part).removeprefix("mpf") for part in (self.real, self.imag))
+        return f"mpc(real={real[1:-1]}, imag={imag[1:-1]})"
+
+    def __reduce__(self) -> Any:
+        return ReferenceComplex.of, (self._mpc_, self.digits)
 
 
 def magnitude(value: Any) -> int:
@@ -79,11 +142,26 @@ def magnitude(value: Any) -> int:
 
     An integer, because the numbers themselves may be far outside the range of floats.
     """
-    parts = (value._mpf_,) if hasattr(value, "_mpf_") else value._mpc_
     largest = _OF_ZERO
-    for _, mantissa, exponent, bit_count in parts:
-        if mantissa:
-            largest = max(largest, exponent + bit_count)
-        elif exponent:  # NaN and infinities agree with nothing
+    for part in (value.real, value.imag):
+        if not mpmath.isfinite(part):  # NaN and infinities agree with nothing
             return _OF_NAN
+        if part:
+            mantissa, exponent = part.man_exp
+            largest = max(largest, int(exponent) + int(mantissa).bit_length())
     return largest
+
+
+@lru_cache(maxsize=256)
+def context(bits: int) -> Any:
+    """Return an mpmath context of this precision, separate from the user's ``mpmath.mp``."""
+    own = mpmath.MPContext()
+    own.prec = bits
+    return own
+
+
+def bits_of(dps: int) -> int:
+    """The precision in bits that mpmath gives to this many digits."""
+    own = mpmath.MPContext()
+    own.dps = dps
+    return int(own.prec)

@@ -27,22 +27,16 @@ from functools import lru_cache
 from typing import Any
 
 import mpmath
-from mpmath import libmp
 
 from backends.exact_reduction import ReducedFrame, ReducedPoint, exact_half_periods
+from backends.mpmath_precision import context
 from wefpe_core._exact import GaussianRational
 
 # Rounding errors of some forty additions, in bits, with room.
 _FIXED_POINT_GUARD_BITS = 12
-_ZERO = libmp.MPZ(0)  # gmpy2's integer where mpmath has found it: three times as fast
-
-
-@lru_cache(maxsize=256)
-def context(bits: int) -> Any:
-    """Return an mpmath context of this precision, separate from the user's ``mpmath.mp``."""
-    own = mpmath.MPContext()
-    own.prec = bits
-    return own
+# gmpy2's integer where mpmath has found it: three times as fast
+_integer = type(mpmath.mpf(1).man_exp[0])
+_ZERO = _integer(0)
 
 
 class RowTable:
@@ -63,7 +57,8 @@ class RowTable:
         self.period1 = complex_ratio(ctx, *frame.period1, frame.scale)
         self.tau = complex_ratio(ctx, *frame.tau, frame.norm)
         # The angle is taken from the exact Re(tau): for Re(tau) = 0 or 1/2, Q is exactly real.
-        cosine, sine = ctx.cospi_sinpi(complex_ratio(ctx, 2 * frame.tau[0], 0, frame.norm).real)
+        turns = ctx.fdiv(2 * frame.tau[0], frame.norm)
+        cosine, sine = ctx.cospi(turns), ctx.sinpi(turns)
         self.q_squared = ctx.exp(-2 * ctx.pi * self.tau.imag) * ctx.mpc(cosine, sine)
         self.pi_over_period = ctx.pi / self.period1
         self.pi_over_period_squared = self.pi_over_period**2
@@ -103,22 +98,18 @@ class RowTable:
 
     def to_fixed(self, value: Any) -> tuple[int, int]:
         """Round a complex number to integers in units of ``2**-fraction_bits``."""
-        re, im = value._mpc_
-        return _to_fixed(re, self.fraction_bits), _to_fixed(im, self.fraction_bits)
+        return self._part_to_fixed(value.real), self._part_to_fixed(value.imag)
+
+    def _part_to_fixed(self, part: Any) -> Any:
+        # The exponents of very tall cells are too large to shift by.
+        if self.ctx.mag(part) < -self.fraction_bits:
+            return _ZERO
+        return _integer(int(self.ctx.ldexp(part, self.fraction_bits)))
 
     def from_fixed(self, re: int, im: int) -> Any:
         """Undo `to_fixed`, rounding to the precision of the table."""
-        make = libmp.from_man_exp
-        exponent = -self.fraction_bits
-        return self.ctx.make_mpc(
-            (make(re, exponent, self.bits, "n"), make(im, exponent, self.bits, "n"))
-        )
-
-
-def _to_fixed(part: Any, bits: int) -> Any:
-    _, _, exponent, bit_count = part
-    # The exponents of very tall cells are too large to shift by.
-    return _ZERO if exponent + bit_count < -bits else libmp.to_fixed(part, bits)
+        ctx, shift = self.ctx, -self.fraction_bits
+        return ctx.mpc(ctx.ldexp(ctx.mpf(re), shift), ctx.ldexp(ctx.mpf(im), shift))
 
 
 @lru_cache(maxsize=512)
@@ -129,24 +120,13 @@ def row_table(frame: ReducedFrame, bits: int) -> RowTable:
 
 def complex_ratio(ctx: Any, re: int, im: int, denominator: int) -> Any:
     """Round an exact complex quotient of integers to the context, each part correctly."""
-    bits = ctx.prec
-    return ctx.make_mpc(
-        (
-            libmp.from_rational(re, denominator, bits, "n"),
-            libmp.from_rational(im, denominator, bits, "n"),
-        )
-    )
+    return ctx.mpc(ctx.fdiv(re, denominator), ctx.fdiv(im, denominator))
 
 
 def rounded_to(ctx: Any, value: GaussianRational) -> Any:
     """Round an exact complex number to the context, each part correctly."""
-    re, im = value
-    return ctx.make_mpc(
-        (
-            libmp.from_rational(re.numerator, re.denominator, ctx.prec, "n"),
-            libmp.from_rational(im.numerator, im.denominator, ctx.prec, "n"),
-        )
-    )
+    re, im = (ctx.fdiv(part.numerator, part.denominator) for part in value)
+    return ctx.mpc(re, im)
 
 
 class _OriginRow:
@@ -155,18 +135,13 @@ class _OriginRow:
     __slots__ = ("cosine", "first", "ratio", "sine", "sine_of_twice")
 
     def __init__(self, table: RowTable, point: ReducedPoint) -> None:
-        ctx, bits = table.ctx, table.bits
-        re = libmp.from_rational(point.re, point.denominator, bits, "n")
-        im = libmp.from_rational(point.im, point.denominator, bits, "n")
-        self.ratio = ctx.make_mpc((re, im))
+        ctx = table.ctx
+        self.ratio = complex_ratio(ctx, point.re, point.im, point.denominator)
         # From real sines and cosines, so that a part that vanishes is exactly 0.
-        cos_x, sin_x = libmp.mpf_cos_sin_pi(re, bits, "n")
-        cosh_y, sinh_y = libmp.mpf_cosh_sinh(libmp.mpf_mul(im, libmp.mpf_pi(bits), bits), bits)
-        mul, neg = libmp.mpf_mul, libmp.mpf_neg
-        self.sine = ctx.make_mpc((mul(sin_x, cosh_y, bits, "n"), mul(cos_x, sinh_y, bits, "n")))
-        self.cosine = ctx.make_mpc(
-            (mul(cos_x, cosh_y, bits, "n"), neg(mul(sin_x, sinh_y, bits, "n")))
-        )
+        x, y = self.ratio.real, ctx.pi * self.ratio.imag
+        cos_x, sin_x, cosh_y, sinh_y = ctx.cospi(x), ctx.sinpi(x), ctx.cosh(y), ctx.sinh(y)
+        self.sine = ctx.mpc(sin_x * cosh_y, cos_x * sinh_y)
+        self.cosine = ctx.mpc(cos_x * cosh_y, -(sin_x * sinh_y))
         # 2 Q cos 2v and Q sin 2v: the first row's X + Y and (X - Y)/2i.
         self.first = table.q_squared * (2 - 4 * self.sine * self.sine)
         self.sine_of_twice = table.q_squared * (2 * self.sine * self.cosine)
@@ -179,7 +154,7 @@ def wp_and_prime_rows(table: RowTable, point: ReducedPoint) -> tuple[Any, Any]:
     cosecant_squared = cosecant * cosecant
     bits = table.fraction_bits
     # Divided by |d|^2 in units of 2^(-2 bits), this is 1/|d|^2 in units of 2^-bits.
-    unit_cubed = libmp.MPZ(1) << (3 * bits)
+    unit_cubed = _integer(1) << (3 * bits)
     first_re, first_im = table.to_fixed(origin.first)
     sum_re = sum_im = slope_re = slope_im = _ZERO
     for lead_re, lead_im, plus_re, plus_im, minus_re, minus_im in table.fixed_rows:
@@ -230,7 +205,7 @@ def zeta_rows(table: RowTable, point: ReducedPoint) -> tuple[Any]:
     r""":math:`\zeta(z)` by cotangent rows, and the quasi-periods of the shift (DLMF 23.2.11)."""
     origin = _OriginRow(table, point)
     bits = table.fraction_bits
-    unit_cubed = libmp.MPZ(1) << (3 * bits)
+    unit_cubed = _integer(1) << (3 * bits)
     sum_re = sum_im = _ZERO
     for (d_re, d_im), row in zip(_row_denominators(table, origin), table.fixed_rows, strict=True):
         inverse_norm = unit_cubed // (d_re * d_re + d_im * d_im)
@@ -246,7 +221,7 @@ def zeta_rows(table: RowTable, point: ReducedPoint) -> tuple[Any]:
 def _sine_product(table: RowTable, origin: _OriginRow) -> Any:
     r""":math:`(a/\pi)\sin v\prod_n d_n/(1-Q^n)^2`: sigma without its exponential factor."""
     bits = table.fraction_bits
-    re, im = libmp.MPZ(1) << bits, _ZERO
+    re, im = _integer(1) << bits, _ZERO
     for d_re, d_im in _row_denominators(table, origin):
         re, im = (re * d_re - im * d_im) >> bits, (re * d_im + im * d_re) >> bits
     rows = table.from_fixed(re, im) / table.product

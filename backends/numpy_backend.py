@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from backends import algebra, kernel, numpy_scalar
+from backends import (
+    algebra,
+    degenerate,
+    derived,
+    elliptic_integrals,
+    kernel,
+    numpy_scalar,
+    theta,
+)
+from backends.array_family import ArrayFamily
 from backends.constants import (
     DOUBLE,
     SINGLE,
@@ -17,15 +27,33 @@ from backends.constants import (
     SeriesConstants,
     g2_in_units,
     prepare_numbers,
+    prepared_for,
 )
+from backends.heat import HeatOfArrays
+from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.numpy_ops import NumpyOps
 from backends.pair import ArrayOps, Pair
 from backends.tracing import KernelFunction
-from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
+from wefpe_core.backend import (
+    AbstractBackend,
+    BackendCapabilities,
+    check_count,
+    check_lattice,
+    check_order,
+    check_truncation,
+    check_unmasked,
+    instead_of_exact,
+)
+from wefpe_core.degenerate_lattice import DegenerateLattice
 from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.extended import ExtendedComplex
+from wefpe_core.jacobi_functions import is_number
 from wefpe_core.lattice import Lattice
-from wefpe_core.lattice_constants import LatticeConstants, lattice_constants
+from wefpe_core.lattice_constants import (
+    LatticeConstants,
+    lattice_constants,
+    laurent_coefficients,
+)
 
 if TYPE_CHECKING:
     from backends.numpy_compiled import CompiledEvaluator
@@ -53,7 +81,12 @@ def wp_prime(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -
     return kernel.wp_and_prime(ops, z, c, precision)[1]
 
 
-class NumpyBackend(AbstractBackend[Array]):
+class NumpyBackend(
+    HeatOfArrays[Array],
+    ArrayJacobiFunctions[Array],
+    ArrayFamily[Array],
+    AbstractBackend[Array],
+):
     """Weierstrass functions of NumPy arrays.
 
     Accepts real and complex scalars, sequences and arrays (integers and float64 give
@@ -71,6 +104,7 @@ class NumpyBackend(AbstractBackend[Array]):
     """
 
     name = "numpy"
+    capabilities = BackendCapabilities(dtypes=("complex128", "complex64"))
 
     def __init__(self, compile: bool = False, threads: int = 1) -> None:  # noqa: A002 - as in torch
         if not isinstance(compile, bool):
@@ -82,39 +116,74 @@ class NumpyBackend(AbstractBackend[Array]):
                 f"threads={threads} needs compile=True: only compiled code has threads"
             )
         self._evaluate: Callable[..., Sequence[Any]] = _evaluate
+        self._compiled: CompiledEvaluator | None = None
         if compile:
             from backends.numpy_compiled import CompiledEvaluator
 
-            compiled = CompiledEvaluator(threads)
-            self._evaluate = partial(_evaluate_compiled, compiled)
+            self._compiled = CompiledEvaluator(threads)
+            self._evaluate = partial(_evaluate_compiled, self._compiled)
 
     def wp(self, z: Any, lattice: Lattice) -> Array:
+        if isinstance(lattice, DegenerateLattice):
+            return self.wp_and_prime(z, lattice)[0]
         return self._evaluate(wp, z, lattice)[0]
 
     def wp_prime(self, z: Any, lattice: Lattice) -> Array:
+        if isinstance(lattice, DegenerateLattice):
+            return self.wp_and_prime(z, lattice)[1]
         return self._evaluate(wp_prime, z, lattice)[0]
 
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
+        if isinstance(lattice, DegenerateLattice):
+            p, dp = self._wp_and_prime_on_degenerate(z, lattice)
+            return p, dp
         p, dp = self._evaluate(kernel.wp_and_prime, z, lattice, outputs=2)
         return p, dp
 
     def zeta(self, z: Any, lattice: Lattice) -> Array:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.zeta, z, lattice)[0]
         return self._evaluate(kernel.zeta, z, lattice)[0]
 
     def sigma(self, z: Any, lattice: Lattice) -> Array:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.sigma, z, lattice)[0]
         return self._evaluate(kernel.sigma, z, lattice)[0]
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Array:
-        return self._evaluate(algebra.inverse_wp, w, lattice)[0]
+    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Array:
+        z = self._evaluate(algebra.inverse_wp, w, lattice)[0]
+        return z if wp_prime is None else self._towards(z, wp_prime, lattice)
 
     def green(self, z: Any, lattice: Lattice) -> Array:
         return self._evaluate(kernel.green, z, lattice, real=True)[0]
 
+    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Array:
+        return self._evaluate(derived.wp_derivative(check_order(n)), z, lattice)[0]
+
+    def log_sigma(self, z: Any, lattice: Lattice) -> Array:
+        return self._evaluate(derived.log_sigma, z, lattice)[0]
+
+    def modified_zeta(self, z: Any, lattice: Lattice) -> Array:
+        return self._evaluate(derived.modified_zeta, z, lattice)[0]
+
+    def modified_sigma(self, z: Any, lattice: Lattice) -> Array:
+        return self._evaluate(derived.modified_sigma, z, lattice)[0]
+
+    def laurent_coefficients(self, lattice: Lattice, count: int) -> Array:
+        check_lattice(lattice)
+        return np.array([complex(x) for x in laurent_coefficients(lattice, check_count(count))])
+
     def invariants(self, lattice: Lattice) -> tuple[Array, Array]:
+        if isinstance(lattice, DegenerateLattice):
+            g2, g3 = map(self._number, lattice.invariants)
+            return g2, g3
         known = _constants(lattice)
         return _scalar(known.g2), _scalar(known.g3)
 
     def roots(self, lattice: Lattice) -> tuple[Array, Array, Array]:
+        if isinstance(lattice, DegenerateLattice):
+            e1, e2, e3 = map(self._number, lattice.roots)
+            return e1, e2, e3
         e1, e2, e3 = (_scalar(root) for root in _constants(lattice).roots)
         return e1, e2, e3
 
@@ -142,14 +211,70 @@ class NumpyBackend(AbstractBackend[Array]):
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Array, Array]:
         check_lattice(lattice)
         g2, unit = g2_in_units(lattice)
-        arrays = np.broadcast_arrays(*(as_supported(value) for value in (p1, dp1, p2, dp2)))
-        dtype = np.result_type(*(array.dtype for array in arrays), np.complex64)
-        ops = NumpyOps(np.dtype(dtype).type(0).real.dtype)
-        a, da, b, db = (_as_pair(array.astype(dtype, copy=False)) for array in arrays)
-        with np.errstate(all="ignore"):
-            sums = algebra.add_points(ops, (a, da), (b, db), Pair(g2.real, g2.imag), unit)
-        p, dp = (_joined(value, arrays[0].shape, dtype) for value in sums)
+
+        def sums(ops: NumpyOps, a: Pair, da: Pair, b: Pair, db: Pair, precision: Precision) -> Any:
+            return algebra.add_points(ops, (a, da), (b, db), Pair(g2.real, g2.imag), unit)
+
+        p, dp = self._elementwise(sums, p1, dp1, p2, dp2)
         return p, dp
+
+    def ellipk(self, m: Any) -> Array:
+        array = _as_array(m)
+        if self._compiled is None or array.dtype.kind == "c" or not np.all(array <= 1):
+            return super().ellipk(m)
+        (result,) = _empty_results(array, outputs=1, real=False)
+        function = elliptic_integrals.ellipk_up_to_one
+        self._compiled.fill_by_rows(result, array[..., None], function)
+        return result[()]
+
+    def ellipj(self, u: Any, m: Any) -> tuple[Array, Array, Array, Array]:
+        array = _as_array(u)
+        if self._compiled is None or not array.ndim or not is_number(m) or not cmath.isfinite(m):
+            return super().ellipj(u, m)
+        # The amplitude by itself: its logarithm and angle would keep the others from being
+        # computed several at a time.
+        sn, cn, dn = self._jacobi(("sn", "cn", "dn"), array, m)
+        numbers = [sn.real, sn.imag, cn.real, cn.imag, array.real, array.imag]
+        (am,) = _empty_results(array, outputs=1, real=False)
+        mean = theta.parameter_lattice(complex(m)).mean
+        rows = np.stack(numbers, axis=-1).astype(am.real.dtype, copy=False)
+        table = (mean.real, mean.imag)
+        self._compiled.fill_by_rows(am, rows, theta.amplitude_of_parts, table)
+        return sn, cn, dn, am
+
+    def _values(
+        self, function: KernelFunction, z: Any, lattice: Lattice, outputs: int
+    ) -> Sequence[Any]:
+        return self._evaluate(function, z, lattice, outputs)
+
+    def _elementwise(self, function: Callable[..., Any], *arguments: Any) -> tuple[Array, ...]:
+        """Complex values of ``function(ops, *pairs, precision)`` at arguments that broadcast.
+
+        The function returns a `Pair` or a tuple of them. Precision is that of the widest argument.
+        """
+        arrays = np.broadcast_arrays(*(as_supported(argument) for argument in arguments))
+        dtype = np.dtype(np.result_type(*(array.dtype for array in arrays), np.complex64))
+        real = dtype.type(0).real.dtype
+        ops, precision, shape = NumpyOps(real), PRECISIONS[real.name], arrays[0].shape
+        flats = [_flat(array) for array in arrays]
+        results: list[Array] = []
+        with np.errstate(all="ignore"):
+            for start in range(0, max(arrays[0].size, 1), BLOCK):
+                part = slice(start, start + BLOCK)
+                pairs = [_as_pair(flat[part].astype(dtype, copy=False)) for flat in flats]
+                values = function(ops, *pairs, precision)
+                values = (values,) if isinstance(values, Pair) else values
+                results = results or [np.empty(shape, dtype) for _ in values]
+                for result, value in zip(results, values, strict=True):
+                    target = result.reshape(-1)[part]
+                    target.real, target.imag = value.re, value.im
+        return tuple(result[()] for result in results)
+
+    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        return prepare_numbers(lattice, precision)
+
+    def _number(self, value: complex) -> Array:
+        return cast("Array", np.complex128(value))
 
 
 def as_supported(z: Any) -> npt.NDArray[Any]:
@@ -159,6 +284,7 @@ def as_supported(z: Any) -> npt.NDArray[Any]:
 
 
 def _as_array(z: Any) -> npt.NDArray[Any]:
+    check_unmasked(z)
     try:
         return np.asarray(z)
     except ValueError as error:  # a ragged sequence
@@ -174,6 +300,8 @@ def _working_dtype(array: npt.NDArray[Any]) -> np.dtype[Any]:
         return np.dtype(np.float32 if size == 2 else array.dtype.newbyteorder("="))
     if kind == "c" and size <= 16:
         return array.dtype.newbyteorder("=")
+    if kind == "O" and (hint := instead_of_exact(array)):
+        raise InputTypeError(f"NumPy has no dtype for {array!r:.80}{hint}")
     raise InputTypeError(
         f"dtype {array.dtype} cannot be evaluated; use float32, float64, complex64, complex128 "
         f"or integers (got {array!r:.80})"
@@ -200,12 +328,6 @@ def _as_pair(z: npt.NDArray[Any]) -> Pair:
         # Contiguous parts: strided ones would make every operation slower.
         return Pair(np.ascontiguousarray(z.real), np.ascontiguousarray(z.imag))
     return Pair(np.ascontiguousarray(z), np.zeros_like(z))
-
-
-def _joined(value: Pair, shape: tuple[int, ...], dtype: Any) -> Any:
-    result = np.empty(shape, dtype)
-    result.real, result.imag = value.re, value.im
-    return result[()]
 
 
 def _evaluate(
@@ -267,7 +389,7 @@ def _evaluate_blocks(
     working = _working_dtype(array)
     dtype = working.type(0).real.dtype
     precision = PRECISIONS[dtype.name]
-    constants = prepare_numbers(lattice, precision)
+    constants = prepared_for(function, lattice, precision)
     ops = NumpyOps(dtype)
     results = _empty_results(array, outputs, real)
     flat = _flat(array)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from pathlib import Path
@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backends import algebra, kernel
-from backends.constants import prepare_numbers, reals_of
+from backends import algebra, derived, kernel
+from backends.constants import prepared_for, reals_of
 from backends.emitters import numba_source
 from backends.numpy_backend import PRECISIONS
-from backends.tracing import KernelFunction, trace_kernel
+from backends.pair import Pair
+from backends.tracing import KernelFunction, trace, trace_kernel
 from wefpe_core.errors import BackendUnavailableError, MissingDependencyError, import_optional
 from wefpe_core.lattice import Lattice
 
@@ -35,7 +36,12 @@ POINTS_PER_THREAD = 50_000
 
 # These take the sine of numbers beyond the range of `backends.polynomials`, or call the C library
 # for another function anyway.
-_WITH_LIBRARY = frozenset({kernel.sigma, kernel.green, algebra.inverse_wp})
+_WITH_LIBRARY = frozenset(
+    {
+        *(kernel.sigma, kernel.green, algebra.inverse_wp),
+        *(derived.log_sigma, derived.modified_sigma),
+    }
+)
 
 # Fused multiply-adds are allowed, as on a GPU: the reduction is correct with and without them.
 _HEADER = """\
@@ -78,7 +84,9 @@ class CompiledEvaluator:
     ) -> tuple[complex, ...]:
         """The values of a kernel function at one number, in double precision."""
         at_number = _compiled(function, "float64", real).at_number
-        values: tuple[complex, ...] = at_number(z.real, z.imag, _table(lattice, "float64"))
+        values: tuple[complex, ...] = at_number(
+            z.real, z.imag, _table(function, lattice, "float64")
+        )
         return values
 
     def fill(
@@ -91,19 +99,46 @@ class CompiledEvaluator:
         """Write the values at the points of `flat`, a flat view of an array, into `results`."""
         dtype = results[0].real.dtype
         real = results[0].dtype == dtype
-        parts = 1 if real else 2
         run = _compiled(function, dtype.name, real).at_points
-        table = _table(lattice, dtype.name)
+        table = _table(function, lattice, dtype.name)
+        self._run(run, table, results, flat, np.result_type(dtype, np.complex64))
+
+    def fill_by_rows(
+        self,
+        result: npt.NDArray[Any],
+        rows: npt.NDArray[Any],
+        function: Callable[..., Pair],
+        table: Sequence[float] = (),
+    ) -> None:
+        """Write the values of ``function(ops, *row, *table, precision)``, numbers that are real."""
+        dtype, numbers = result.real.dtype, rows.shape[-1]
+        run = _compiled_by_rows(function, dtype.name, numbers, len(table)).at_points
+        self._run(run, np.array(table, dtype), (result,), rows.reshape(-1, numbers), dtype)
+
+    def _run(
+        self,
+        run: Callable[..., None],
+        table: npt.NDArray[Any],
+        results: Sequence[npt.NDArray[Any]],
+        flat: Any,
+        kind: np.dtype[Any],
+    ) -> None:
+        """Call `run` with parts of the points, of that `kind`, in threads."""
+        dtype = results[0].real.dtype
+        parts = 1 if results[0].dtype == dtype else 2
         targets = [result.reshape(-1).view(dtype) for result in results]
-        as_complex = np.result_type(dtype, np.complex64)
         count = targets[0].size // parts
 
         def evaluate(start: int, stop: int) -> None:
             for first in range(start, stop, BLOCK):
                 last = min(first + BLOCK, stop)
                 # numba would compile anew for memory that is read-only or not aligned.
-                points = np.require(flat[first:last], as_complex, ["C", "A", "W"])
-                run(points.view(dtype), table, *(t[parts * first : parts * last] for t in targets))
+                points = np.require(flat[first:last], kind, ["C", "A", "W"])
+                run(
+                    points.view(dtype).reshape(-1),
+                    table,
+                    *(t[parts * first : parts * last] for t in targets),
+                )
 
         threads = min(self._threads, count // POINTS_PER_THREAD)
         if threads < 2:
@@ -116,17 +151,30 @@ class CompiledEvaluator:
 
 
 @lru_cache(maxsize=512)
-def _table(lattice: Lattice, dtype: str) -> npt.NDArray[Any]:
-    return np.array(reals_of(prepare_numbers(lattice, PRECISIONS[dtype])), dtype)
+def _table(function: KernelFunction, lattice: Lattice, dtype: str) -> npt.NDArray[Any]:
+    return np.array(reals_of(prepared_for(function, lattice, PRECISIONS[dtype])), dtype)
 
 
 @cache
 def _compiled(function: KernelFunction, dtype: str, real: bool) -> ModuleType:
     """The module of `numba_source` for a kernel function; it compiles when it is called."""
-    polynomials = function not in _WITH_LIBRARY
+    polynomials = function not in _WITH_LIBRARY and not hasattr(function, "needs_library")
     program = trace_kernel(function, PRECISIONS[dtype], polynomials=polynomials)
     source = numba_source(program, dtype, parts=1 if real else 2)
-    name = f"wefpe_{function.__name__}_{dtype}"
+    return _loaded(f"wefpe_{function.__name__}_{dtype}", source)
+
+
+@cache
+def _compiled_by_rows(
+    function: Callable[..., Pair], dtype: str, numbers: int, entries: int
+) -> ModuleType:
+    names = (*(f"x{k}" for k in range(numbers)), *(f"t{k}" for k in range(entries)))
+    program = trace(lambda ops, *x: function(ops, *x, PRECISIONS[dtype]), names)
+    return _loaded(f"wefpe_{function.__name__}_{dtype}", numba_source(program, dtype, parts=2))
+
+
+def _loaded(name: str, source: str) -> ModuleType:
+    """The module with this source, from the folder of compiled functions if there is one."""
     folder = _cache_folder()
     if folder is not None:
         try:

@@ -22,7 +22,9 @@ class NumpyOps:
     log = staticmethod(np.log)
     sqrt = staticmethod(np.sqrt)
     hypot = staticmethod(np.hypot)
+    arctan2 = staticmethod(np.arctan2)
     rint = staticmethod(np.rint)
+    log1p = staticmethod(np.log1p)
     isinf = staticmethod(np.isinf)
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -53,10 +55,20 @@ class NumpyOps:
     def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
         return value
 
+    def all_hold(self, condition: Any) -> bool:
+        return bool(np.all(condition))
+
     def within(self, x: Any, limit: float) -> Any:
         # Almost always nothing is out of range: look first, and select only if something is.
         inside = np.abs(x) <= limit
         return x if inside.all() else self.where(inside, x, np.nan)
+
+    def indices(self, reach: int, like: Any) -> Any:
+        return np.arange(-reach, reach + 1, dtype=self._dtype)
+
+    def log_sum_exp(self, x: Any) -> Any:
+        largest = x.max(-1)
+        return np.log(np.exp(x - largest[..., None]).sum(-1)) + largest
 
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
         if np.isfinite(value.re + value.im).all():  # almost always

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.constants import DOUBLE, prepare_numbers, reals_of
+from backends.constants import DOUBLE, prepared_for, reals_of
 from backends.emitters import ELEMENTARY, python_function
 from backends.tracing import KernelFunction, Program, trace_kernel, zeros_of
 from wefpe_core.lattice import Lattice
@@ -43,7 +43,7 @@ def values_at(
 @lru_cache(maxsize=512)
 def _on_lattice(function: KernelFunction, lattice: Lattice) -> FunctionType:
     """The function of x and y alone: the constants of the lattice are its default arguments."""
-    constants = prepare_numbers(lattice, DOUBLE)
+    constants = prepared_for(function, lattice, DOUBLE)
     program, compiled = _compiled(function, zeros_of(constants))
     numbers = reals_of(constants)
     table = tuple(numbers[int(name[1:])] for name in program.inputs[2:])

@@ -9,7 +9,7 @@ derivative.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -23,6 +23,7 @@ class ArrayOps(Protocol):
     def log(self, x: Any) -> Any: ...
     def sqrt(self, x: Any) -> Any: ...
     def hypot(self, x: Any, y: Any) -> Any: ...
+    def arctan2(self, y: Any, x: Any) -> Any: ...
     def rint(self, x: Any) -> Any: ...
     def sign_of(self, x: Any) -> Any:
         """+1 or -1 by the sign bit, so never 0."""
@@ -49,6 +50,9 @@ class ArrayOps(Protocol):
 
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
         """Put ``inf+nanj`` at poles and where `value` is not finite though `offset` is."""
+
+    def all_hold(self, condition: Any) -> bool:
+        """Whether a condition holds everywhere; False if asking would wait for a device."""
 
     def within(self, x: Any, limit: float) -> Any:
         """`x` where its modulus is at most `limit`, NaN elsewhere."""
@@ -228,6 +232,13 @@ def _is_zero(part: Any) -> bool:
     return isinstance(part, float) and part == 0.0
 
 
+def where_needed(ops: ArrayOps, condition: Any, x: Any, other: float = 1.0) -> Any:
+    """`ArrayOps.where_needed` on pairs, with a number in place of what does not count."""
+    if isinstance(x, Dual):  # its derivative is there already, and nobody differentiates it
+        return x
+    return Pair(ops.where_needed(condition, x.re, other), ops.where_needed(condition, x.im, 0.0))
+
+
 def select(ops: ArrayOps, condition: Any, first: Any, second: Any) -> Any:
     """Elementwise choice between two pairs, or between two dual numbers."""
     if isinstance(first, Dual):
@@ -238,6 +249,14 @@ def select(ops: ArrayOps, condition: Any, first: Any, second: Any) -> Any:
     return Pair(
         ops.where(condition, first.re, second.re), ops.where(condition, first.im, second.im)
     )
+
+
+def polynomial(coefficients: Sequence[Any], x: Any) -> Any:
+    """sum_k coefficients[k] x^k by Horner's rule."""
+    total = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total
 
 
 def pair_exp(ops: ArrayOps, x: Pair) -> Pair:
@@ -253,3 +272,22 @@ def pair_sqrt(ops: ArrayOps, x: Pair) -> Pair:
     flip = ops.sign_of(x.im)
     right = x.re >= 0
     return Pair(ops.where(right, larger, smaller * flip), ops.where(right, smaller, larger * flip))
+
+
+def sine_and_cosine(ops: ArrayOps, x: Pair) -> tuple[Pair, Pair]:
+    """sin x and cos x, exactly real where x is real or, for the cosine, imaginary."""
+    sign = ops.sign_of(x.im)
+    decay = ops.expm1(-(x.im * sign))  # its argument is negative, as every `ArrayOps` needs it
+    quotient = decay / (decay + 1.0)
+    sinh, cosh = -0.5 * sign * (decay + quotient), 1.0 + 0.5 * decay * quotient
+    sin, cos = ops.sin(x.re), ops.cos(x.re)
+    return Pair(sin * cosh, cos * sinh), Pair(cos * cosh, -(sin * sinh))
+
+
+def scaled_reciprocal(ops: ArrayOps, x: Pair) -> Pair:
+    """1/x, where the square of x may be outside the range."""
+    re, im = (ops.constant(part * ops.sign_of(part)) for part in (x.re, x.im))
+    size = ops.where(re > im, re, im)
+    usable = (size > 0.0) & (size < float("inf"))
+    shrink = 1.0 / ops.power_of_two(ops.where(usable, size, 1.0))
+    return x.scale(shrink).reciprocal().scale(shrink)

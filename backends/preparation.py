@@ -7,6 +7,9 @@ on Python's floats and on symbols.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from decimal import Decimal
+from math import comb
 from typing import Any, NamedTuple
 
 from backends.argument import two_sum
@@ -21,8 +24,9 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.pair import ArrayOps, Dual, Pair, pair_exp, select, value_of
-from wefpe_core.extended import PI
+from backends.pair import ArrayOps, Dual, Pair, pair_exp, polynomial, select, value_of
+from wefpe_core.extended import PI, extended_precision
+from wefpe_core.modular import theta_fourth_powers
 
 # A step shrinks the squared length of the shorter vector at least fourfold until the basis is
 # reduced, so this many reduce every lattice with Im tau >= 10^-8.
@@ -154,22 +158,55 @@ def prepare(
 
     With slopes, the constants that depend on the nome are dual: they carry their derivative in tau.
     """
+    # Half-periods of about 1 have squares, areas and remainders that are in range.
+    length = _usual_length(ops, omega1)
+    # By parts: torch's compiler does not know the quotient of a pair and a tensor.
+    omega1, omega3 = (Pair(w.re / length, w.im / length) for w in (omega1, omega3))
     basis = reduce_basis(ops, omega1, omega3, precision)
-    return PreparedLattice(series_of_basis(ops, basis, precision, with_slopes), basis.matrix)
+    constants = series_of_basis(ops, basis, precision, with_slopes)
+    constants = constants._replace(
+        unit=constants.unit / length,
+        log_period_over_pi=constants.log_period_over_pi + ops.log(length),
+    )
+    return PreparedLattice(constants, basis.matrix)
+
+
+def _usual_length(ops: ArrayOps, omega: Pair) -> Any:
+    """The power of two below a modulus, or 1 where there is none."""
+    power = ops.power_of_two(ops.constant(ops.hypot(omega.re, omega.im)))
+    return ops.where(power - power == 0.0, power, 1.0)
 
 
 def series_of_basis(
     ops: ArrayOps, basis: ReducedBasis, precision: Precision, with_slopes: bool = False
 ) -> SeriesConstants:
     """The kernel's constants for a reduced basis."""
-    a = Pair(*(part.high for part in basis.period1))
-    b = Pair(*(part.high for part in basis.period3))
-    pi_over_period = pi_over_first_period(ops, basis, precision)
-    tau, nome = tau_and_nome(ops, basis, precision)
-    unit = unit_of(ops, pi_over_period)
-    in_units = pi_over_period.scale(1.0 / unit)
-    given = Dual(nome, math.pi * nome.times_i()) if with_slopes else nome
-    values = series_constants(pi_over_period, in_units, tau, given, math.pi, precision)
+    length = ops.hypot(basis.period1[0].high, basis.period1[1].high)
+    quotient, error = _pi_over_period_and_error(ops, basis, precision)
+    unit = unit_of(ops, quotient)
+    quotient, error = quotient.scale(1.0 / unit), error.scale(1.0 / unit)
+    pi_over_period = quotient + error
+    low = (quotient - pi_over_period) + error
+    square = pi_over_period * pi_over_period
+    cube = square * pi_over_period
+    powers = (pi_over_period, square + 2.0 * (pi_over_period * low), cube + 3.0 * (square * low))
+    log_period_over_pi = ops.log(length / math.pi)
+    tau, nome, nome_squared = tau_and_nomes(ops, basis, precision)
+    period1, period3 = (
+        tuple(part.mapped(lambda x: x * unit) for part in period)
+        for period in (basis.period1, basis.period3)
+    )
+    a, b = (Pair(*(part.high for part in period)) for period in (period1, period3))
+    growth = nome_over_square(ops, basis, precision)
+    given: Any = (nome, nome_squared, growth)
+    if with_slopes:
+        slopes = (nome, 2.0 * nome_squared, growth.shift(1.0))
+        given = tuple(
+            Dual(x, math.pi * slope.times_i()) for x, slope in zip(given, slopes, strict=True)
+        )
+    values = series_constants(powers, tau, given[:2], math.pi, precision)
+    e1, _, e3 = values["roots"]
+    values["roots"] = (e1, given[2] * polynomial(_SECOND_ROOT[precision.name], given[2]), e3)
     area = a.re * b.im - a.im * b.re
     zeros = 0.0 * area
     first: Any = value_of(values.pop("eta1"))
@@ -180,16 +217,16 @@ def series_of_basis(
     )
     return SeriesConstants(
         unit=unit,
-        pi_over_period_low=Pair(zeros, zeros),
-        period1_re=basis.period1[0],
-        period1_im=basis.period1[1],
-        period3_re=basis.period3[0],
-        period3_im=basis.period3[1],
+        pi_over_period_low=low,
+        period1_re=period1[0],
+        period1_im=period1[1],
+        period3_re=period3[0],
+        period3_im=period3[1],
         row=Pair(-a.im / area, a.re / area),
         column=Pair(b.im / area, -b.re / area),
         eta1=eta1,
         eta3=eta3,
-        log_period_over_pi=ops.log(ops.hypot(a.re, a.im) / math.pi),
+        log_period_over_pi=log_period_over_pi,
         pi_im_tau=math.pi * tau.im,
         **values,
     )
@@ -212,22 +249,36 @@ def unit_of(ops: ArrayOps, pi_over_period: Pair) -> Any:
 
 def pi_over_first_period(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> Pair:
     """pi/a, corrected: its rounding error would reach every value."""
+    quotient, error = _pi_over_period_and_error(ops, basis, precision)
+    return quotient + error
+
+
+def _pi_over_period_and_error(
+    ops: ArrayOps, basis: ReducedBasis, precision: Precision
+) -> tuple[Pair, Pair]:
     pi = _PI[precision.name]
     quotient = Pair(pi.high, 0.0) / Pair(*(part.high for part in basis.period1))
     zero = SplitReal(0.0, (), (0.0,), 0.0)
-    return quotient + _quotient_error(ops, quotient, (pi, zero), basis.period1, precision)
+    return quotient, _quotient_error(ops, quotient, (pi, zero), basis.period1, precision)
 
 
 def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
-    """tau = b/a and the nome exp(i pi tau).
+    """tau = b/a and the nome exp(i pi tau)."""
+    tau, nome, _ = tau_and_nomes(ops, basis, precision)
+    return tau, nome
+
+
+def tau_and_nomes(
+    ops: ArrayOps, basis: ReducedBasis, precision: Precision
+) -> tuple[Pair, Pair, Pair]:
+    """tau = b/a, the nome exp(i pi tau) and its square, which has no more errors than the nome.
 
     The exponential magnifies rounding errors of its argument, so those of the quotient and of
     the product with pi are carried along, to first order.
     """
-    a, b = (Pair(*(x.high for x in period)) for period in (basis.period1, basis.period3))
-    tau = b / a
-    error = _quotient_error(ops, tau, basis.period3, basis.period1, precision)
-    nome = pair_exp(ops, math.pi * tau.times_i())
+    tau, error = _tau_and_error(ops, basis, precision)
+    exponent = math.pi * tau.times_i()
+    nome, square = pair_exp(ops, exponent), pair_exp(ops, 2.0 * exponent)
     pi = _PI[precision.name]
 
     def product_error(x: Any, x_error: Any) -> Any:
@@ -239,7 +290,74 @@ def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tu
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
-    return tau, nome * (1.0 + correction)
+    return tau, nome + nome * correction, square + square * (2.0 * correction)
+
+
+def _tau_and_error(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
+    a, b = (Pair(*(x.high for x in period)) for period in (basis.period1, basis.period3))
+    tau = b / a
+    return tau, _quotient_error(ops, tau, basis.period3, basis.period1, precision)
+
+
+def nome_over_square(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> Pair:
+    """exp(i pi (tau - i)) - 1, the nome over that of the square lattice, less 1.
+
+    It is relatively exact: the difference of tau and i has no rounding error near i.
+    """
+    tau, error = _tau_and_error(ops, basis, precision)
+    angle = math.pi * (tau.re + error.re)
+    height = -math.pi * ((tau.im - 1.0) + error.im)
+    half_sine = ops.sin(0.5 * angle)
+    return Pair(
+        ops.expm1(height) * ops.cos(angle) - 2.0 * (half_sine * half_sine),
+        ops.exp(height) * ops.sin(angle),
+    )
+
+
+@extended_precision
+def _second_root_over_nome(precision: Precision) -> tuple[float, ...]:
+    """e2 over (pi/a)^2 and over E = `nome_over_square`, in powers of E.
+
+    e2 is (theta_2^4 - theta_4^4)/3, a series in the nome, and 0 on the square lattice. So its value
+    at the nome (1 + E) e^-pi is E times a polynomial, while the two theta constants would cancel.
+    """
+    terms = precision.nome_powers
+    unit = [0, 1] + [0] * (terms - 1)
+    theta2, _, theta4 = theta_fourth_powers(_Series(unit), terms)
+    coefficients = [(x - y) / Decimal(3) for x, y in zip(theta2.terms, theta4.terms, strict=True)]
+    nome = (-PI).exp()
+    scaled = [coefficient * nome**k for k, coefficient in enumerate(coefficients)]
+    return tuple(
+        float(sum(comb(k, j) * scaled[k] for k in range(j, terms + 1))) for j in range(1, terms + 1)
+    )
+
+
+class _Series:
+    """A truncated power series, as far as `theta_fourth_powers` needs it."""
+
+    def __init__(self, terms: Sequence[int]) -> None:
+        self.terms = list(terms)
+
+    def __add__(self, other: Any) -> _Series:
+        first, *rest = self.terms
+        if isinstance(other, _Series):
+            return _Series([x + y for x, y in zip(self.terms, other.terms, strict=True)])
+        return _Series([first + other, *rest])
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> _Series:
+        if not isinstance(other, _Series):
+            return _Series([other * x for x in self.terms])
+        size = len(self.terms)
+        return _Series(
+            [sum(self.terms[j] * other.terms[k - j] for j in range(k + 1)) for k in range(size)]
+        )
+
+    __rmul__ = __mul__
+
+
+_SECOND_ROOT = {precision.name: _second_root_over_nome(precision) for precision in (SINGLE, DOUBLE)}
 
 
 def _quotient_error(

@@ -25,22 +25,24 @@ from typing import Any, NamedTuple
 
 from backends import algebra
 from backends.argument import locate, offset_from
-from backends.constants import Precision, SeriesConstants, without_slopes
+from backends.constants import DOUBLE, SINGLE, Precision, SeriesConstants, without_slopes
 from backends.kernel import (
     FoldedArgument,
     WpTerms,
     finished_sigma,
     fold,
     green_of_theta,
-    polynomial,
     quasi_period,
-    scaled_wp,
+    rows_second,
     sigma_factors,
     theta_quotient,
+    times_unit,
+    wp_in_units,
+    wp_second_in_units,
     wp_terms,
     zeta_in_cell,
 )
-from backends.pair import ArrayOps, Dual, Pair, select, value_of
+from backends.pair import ArrayOps, Dual, Pair, polynomial, select, value_of
 from wefpe_core.errors import InputError
 
 Matrix = tuple[tuple[Any, Any], tuple[Any, Any]]
@@ -49,11 +51,16 @@ _NO_SLOPES = "slopes in the lattice need constants that carry slopes"
 
 
 class Expansion(NamedTuple):
-    """A value at the offset from the anchor, and what its derivatives are made of."""
+    """A value at the offset from the anchor, and what its derivatives are made of.
 
-    value: Any  # a pair; what is written at poles is in it
+    The value is what the user sees, with what is written at poles; all else is in the units of
+    `SeriesConstants`.
+    """
+
+    value: Pair
+    degree: int  # the k of a function of degree -k
     in_z: Pair
-    degree_term: Any  # k f
+    by_euler: Pair  # k f + z f_z
     in_tau: Pair | None  # a^(-k) F_tau, the derivative in b times a
     in_periods: tuple[Pair, Pair] | None = None  # of what is added to the function of the offset
 
@@ -73,53 +80,93 @@ SlopeFunction = Callable[
 def wp_and_prime(
     ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision, matrix: Matrix | None
 ) -> ValuesAndSlopes:
-    terms = wp_terms(ops, z, c, precision)
-    wp, wp_prime = scaled_wp(terms, c)
-    second = _wp_second(ops, terms, c)
+    terms = wp_terms(ops, z.scale(c.unit), c, precision)
+    wp, wp_prime = wp_in_units(terms, c)
+    second = c.wp_scale * (c.wp_scale * wp_second_in_units(ops, terms, c))
+    by_euler = [Pair(0.0, 0.0)] * 2
+    if matrix is not None:
+        by_euler = _wp_by_euler(ops, terms, c, precision)
+        # Nothing cancels about a half-period.
+        for k, (f, in_z) in enumerate(((wp, wp_prime), (wp_prime, second))):
+            plain = (k + 2.0) * value_of(f) + terms.offset * value_of(in_z)
+            by_euler[k] = select(ops, terms.anchor.is_half, plain, by_euler[k])
     expansions = []
-    for f, in_z, degree in ((wp, value_of(wp_prime), 2.0), (wp_prime, second, 3.0)):
-        value = value_of(f)
+    for k, (f, in_z) in enumerate(((wp, value_of(wp_prime)), (wp_prime, second))):
+        value = times_unit(value_of(f), c, k + 2)
         finished = ops.with_infinities(value, terms.offset, terms.is_pole)
-        expansions.append(Expansion(finished, in_z, value.scale(degree), _slope_of(f)))
+        expansions.append(Expansion(finished, k + 2, in_z, by_euler[k], _slope_of(f)))
     anchor = terms.anchor
-    return _assembled(ops, expansions, terms.offset, (anchor.m, anchor.n), c, matrix)
+    return _assembled(ops, expansions, (anchor.m, anchor.n), c, matrix)
 
 
-def _wp_second(ops: ArrayOps, terms: WpTerms, c: SeriesConstants) -> Pair:
-    r"""wp'' = 6 wp^2 - g2/2, in a form that does not cancel.
+def _wp_by_euler(
+    ops: ArrayOps, terms: WpTerms, c: SeriesConstants, precision: Precision
+) -> list[Pair]:
+    """2 wp + z wp' and 3 wp' + z wp'' about a lattice point, where 1/z^2 and its slopes cancel.
 
-    About a lattice point wp is csc^2 v - 1/3 + r in units of (pi/a)^2, and r and g2/2 - 2/3 are
-    small if the lattice is tall: there csc^2 v is small too, and 6/9 - 2/3 cancels. About a
-    half-period wp is e + d, and 6 e^2 - g2/2 is twice the product of root differences.
+    What csc^2 v gives of 2 wp + z wp' is twice phi = csc^2 v (1 - v cot v) - 1/3, which is of the
+    order of v^2, as the rows are; it has a series of its own near the pole.
     """
-    rows, cosecant = value_of(terms.rows), terms.cosecant_squared
-    pole = cosecant * (6.0 * cosecant - 4.0 + 12.0 * rows)
-    about_pole = pole + (rows * (6.0 * rows - 4.0) - value_of(c.half_g2_excess))
-    root, product = value_of(terms.anchor.root), value_of(terms.anchor.root_product)
-    ratio = value_of(terms.ratio)
-    about_half = product * (ratio * (12.0 * root + 6.0 * (product * ratio)) + 2.0)
-    second = select(ops, terms.anchor.is_half, about_half, about_pole)
-    return c.wp_scale * (c.wp_scale * second)
+    v, rows, slopes = terms.folded.v, value_of(terms.rows), value_of(terms.row_slopes)
+    cosecant, cotangent = terms.cosecant_squared, terms.cotangent
+    square = v.square()
+    near = square * _real_polynomial(_AT_THE_POLE[precision.name], square)
+    far = cosecant * (1.0 - v * cotangent) - 1.0 / 3.0
+    # Its slope is tan v (2/3 + (2 - 3 csc^2 v) phi), which is 0 times infinity at pi/2.
+    near_slope = cotangent.reciprocal() * ((2.0 - 3.0 * cosecant) * near + 2.0 / 3.0)
+    far_slope = cosecant * (v * (3.0 * cosecant - 2.0) - 3.0 * cotangent)
+    is_near = v.squared_modulus() < 1.0
+    phi, phi_slope = select(ops, is_near, near, far), select(ops, is_near, near_slope, far_slope)
+    first = 2.0 * (c.wp_scale * (phi + (rows - v * slopes)))
+    second = 3.0 * slopes - phi_slope - v * (0.5 * rows_second(terms, c))
+    return [first, (c.wp_prime_scale * second).scale(terms.folded.sign)]
+
+
+def _laurent(terms: int) -> tuple[float, ...]:
+    """The series of phi in `_wp_by_euler`, over v^2, in powers of v^2.
+
+    csc^2 v - 1/3 is a Weierstrass function without rows (g2 = 4/3, g3 = 8/27), and
+    its coefficients c_2, c_3, ... (DLMF 23.9) give those of phi, k c_k.
+    """
+    c = {2: 1.0 / 15.0, 3: 2.0 / 189.0}
+    for k in range(4, terms + 2):
+        c[k] = 3.0 / ((2 * k + 1) * (k - 3)) * sum(c[m] * c[k - m] for m in range(2, k - 1))
+    return tuple(k * c[k] for k in range(2, terms + 2))
+
+
+# What is left out at |v| = 1 is below eps/16 of the sum.
+_AT_THE_POLE = {SINGLE.name: _laurent(9), DOUBLE.name: _laurent(18)}
+
+
+def _real_polynomial(coefficients: Sequence[float], x: Pair) -> Pair:
+    """A polynomial with real coefficients: two products for each, where Horner's rule has four."""
+    twice, square = 2.0 * x.re, x.squared_modulus()
+    last, before = coefficients[-1] + 0.0 * twice, 0.0 * twice
+    for coefficient in reversed(coefficients[1:-1]):
+        last, before = coefficient + (twice * last - square * before), last
+    return x.scale(last).shift(coefficients[0] - square * before)
 
 
 def zeta(
     ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision, matrix: Matrix | None
 ) -> ValuesAndSlopes:
+    z = z.scale(c.unit)
     cell = locate(ops, z, c, precision)
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     f = fold(ops, offset, c, precision)
     is_pole = f.distance_squared == 0.0
     inside = zeta_in_cell(ops, f, c, is_pole)
     value = value_of(inside) + quasi_period(ops, cell, c, precision)
-    terms = wp_terms(ops, z, c, precision)
+    in_z = -value_of(wp_in_units(wp_terms(ops, z, c, precision), c)[0])
     expansion = Expansion(
-        value=ops.with_infinities(value, offset, is_pole),
-        in_z=-value_of(scaled_wp(terms, c)[0]),
-        degree_term=value_of(inside),
+        value=ops.with_infinities(value.scale(c.unit), offset, is_pole),
+        degree=1,
+        in_z=in_z,
+        by_euler=value_of(inside) + offset * in_z,
         in_tau=_slope_of(inside),
         in_periods=None if matrix is None else _quasi_period_slopes(cell.m, cell.n, c),
     )
-    return _assembled(ops, [expansion], offset, (cell.m, cell.n), c, matrix)
+    return _assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
 
 
 def _quasi_period_slopes(m: Any, n: Any, c: SeriesConstants) -> tuple[Pair, Pair]:
@@ -143,7 +190,7 @@ def sigma(
     ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision, matrix: Matrix | None
 ) -> ValuesAndSlopes:
     """Its slopes are sigma times a logarithmic slope, taken together where sigma is 0."""
-    factors = sigma_factors(ops, z, c, precision)
+    factors = sigma_factors(ops, z.scale(c.unit), c, precision)
     f, quasi, (m, n) = factors.folded, factors.quasi_period, (factors.cell.m, factors.cell.n)
     theta = value_of(factors.theta)
     factor = c.period_over_pi * factors.power.scale(factors.sign)
@@ -160,15 +207,15 @@ def sigma(
         exponent_in_tau = a * exponent_in_b - square_in_tau
         in_tau = factor * (_dual(factors.theta).slope + theta * exponent_in_tau)
     value = finished_sigma(ops, factors, c)
-    degree_term = -(factor * theta)
-    expansion = Expansion(value, in_z, degree_term, in_tau)
-    return _assembled(ops, [expansion], factors.offset, (m, n), c, matrix)
+    by_euler = factors.offset * in_z - factor * theta
+    expansion = Expansion(value, -1, in_z, by_euler, in_tau)
+    return _assembled(ops, [expansion], (m, n), c, matrix)
 
 
 def _theta_slope(f: FoldedArgument, c: SeriesConstants) -> Pair:
     """e^(-Im v) times the derivative of theta_1(v)/theta_1'(0) in v; d(A+B)/dv = 2i (A-B)."""
     theta = tuple(value_of(coefficient) for coefficient in c.theta)
-    total, difference = value_of(f.total), value_of(f.difference)
+    total, difference = map(value_of, f.neighbours(c))
     slope = polynomial(tuple(k * x for k, x in enumerate(theta) if k), total)
     inner = 2.0 * (difference * slope).times_i()
     return f.scaled_cosine * polynomial(theta, total) + f.scaled_sine * inner
@@ -177,6 +224,7 @@ def _theta_slope(f: FoldedArgument, c: SeriesConstants) -> Pair:
 def green(
     ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision, matrix: Matrix | None
 ) -> ValuesAndSlopes:
+    z = z.scale(c.unit)
     cell = locate(ops, z, c, precision)
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     f = fold(ops, offset, c, precision)
@@ -191,13 +239,15 @@ def green(
     if matrix is not None:
         in_tau = -(_dual(quotient).slope * inverse) + Pair(0.0, math.pi * (share * share))
     value = green_of_theta(ops, theta, height, c)
+    in_z = (c.pi_over_period * in_v).scale(f.sign)
     expansion = Expansion(
         value=Pair(value, 0.0 * value),
-        in_z=(c.pi_over_period * in_v).scale(f.sign),
-        degree_term=Pair(1.0, 0.0),  # of -log|a|
+        degree=0,
+        in_z=in_z,
+        by_euler=offset * in_z + 1.0,  # the 1 is of -log|a|
         in_tau=in_tau,
     )
-    return _assembled(ops, [expansion], offset, (cell.m, cell.n), c, matrix)
+    return _assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
 
 
 def inverse_wp(
@@ -223,7 +273,6 @@ def inverse_slopes(
 def _assembled(
     ops: ArrayOps,
     expansions: Sequence[Expansion],
-    offset: Pair,
     anchor: tuple[Any, Any],
     c: SeriesConstants,
     matrix: Matrix | None,
@@ -233,14 +282,14 @@ def _assembled(
     for expansion in expansions:
         slopes = [expansion.in_z]
         if matrix is not None:
-            slopes += _in_half_periods(expansion, offset, anchor, c, matrix)
+            slopes += _in_half_periods(expansion, anchor, c, matrix)
+        slopes = [times_unit(slope, c, expansion.degree + 1) for slope in slopes]
         rows.append(tuple(_finite_slope(ops, expansion.value, slope) for slope in slopes))
     return ValuesAndSlopes(tuple(e.value for e in expansions), tuple(rows))
 
 
 def _in_half_periods(
     expansion: Expansion,
-    offset: Pair,
     anchor: tuple[Any, Any],
     c: SeriesConstants,
     matrix: Matrix,
@@ -249,7 +298,7 @@ def _in_half_periods(
         raise InputError(_NO_SLOPES)
     b, inverse = _period3(c), _inverse_period(c)
     in_b = inverse * expansion.in_tau
-    in_a = -(inverse * (expansion.degree_term + offset * expansion.in_z + b * in_b))
+    in_a = -(inverse * (expansion.by_euler + b * in_b))
     in_a, in_b = (
         slope - expansion.in_z.scale(index)
         for slope, index in zip((in_a, in_b), anchor, strict=True)

@@ -8,13 +8,24 @@ Nothing waits for the device, and nothing branches on data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from backends import algebra, torch_modular
-from backends.constants import Precision, SeriesConstants, g2_in_units, prepare_numbers
+from backends import algebra, degenerate, torch_modular
+from backends.array_family import ArrayFamily
+from backends.constants import (
+    Precision,
+    SeriesConstants,
+    g2_in_units,
+    prepare_numbers,
+    prepared_for,
+)
+from backends.evaluation import PLAIN_FUNCTIONS
+from backends.heat import HeatOfArrays
+from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.pair import Pair
 from backends.torch_operators import (
     evaluate_on_parts,
@@ -32,13 +43,27 @@ from backends.torch_ops import (
     wider,
     without_autocast,
 )
-from wefpe_core.backend import AbstractBackend, check_lattice, check_truncation
+from wefpe_core.backend import (
+    AbstractBackend,
+    BackendCapabilities,
+    check_count,
+    check_lattice,
+    check_order,
+    check_truncation,
+)
+from wefpe_core.degenerate_lattice import DegenerateLattice
 from wefpe_core.errors import InputError
 from wefpe_core.lattice import Lattice
-from wefpe_core.lattice_constants import lattice_constants
+from wefpe_core.lattice_constants import lattice_constants, laurent_coefficients
+from wefpe_core.modular import laurent_from_invariants
 
 
-class TorchBackend(AbstractBackend[Tensor]):
+class TorchBackend(
+    HeatOfArrays[Tensor],
+    ArrayJacobiFunctions[Tensor],
+    ArrayFamily[Tensor],
+    AbstractBackend[Tensor],
+):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
 
     Parameters
@@ -57,34 +82,88 @@ class TorchBackend(AbstractBackend[Tensor]):
 
     name = "torch"
 
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return BackendCapabilities(
+            dtypes=("complex128", "complex64"),
+            devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
+            differentiable_in_z=True,
+            differentiable_in_lattice=True,
+            gradients_by="torch",
+            compiles=True,
+        )
+
+    def from_numpy(self, array: Any, device: str | None = None) -> Tensor:
+        return torch.from_numpy(array.copy()).to(device or "cpu")
+
+    def to_numpy(self, value: Tensor) -> Any:
+        return value.detach().resolve_conj().cpu().numpy()
+
     def __init__(self, compile: bool = False) -> None:  # noqa: A002 - torch's own word
         if not isinstance(compile, bool):
             raise InputError(f"compile must be True or False, got {compile!r}")
         self._compile = compile
 
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
+        if isinstance(lattice, DegenerateLattice):
+            wp, wp_prime = self._wp_and_prime_on_degenerate(z, lattice)
+            return wp, wp_prime
         wp, wp_prime = self._evaluate("wp_and_prime", z, lattice)
         return wp, wp_prime
 
     def zeta(self, z: Any, lattice: Lattice) -> Tensor:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.zeta, z, lattice)[0]
         return self._evaluate("zeta", z, lattice)[0]
 
     def sigma(self, z: Any, lattice: Lattice) -> Tensor:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.sigma, z, lattice)[0]
         return self._evaluate("sigma", z, lattice)[0]
 
-    def inverse_wp(self, w: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate("inverse_wp", w, lattice)[0]
+    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Tensor:
+        z = self._evaluate("inverse_wp", w, lattice)[0]
+        return z if wp_prime is None else self._towards(z, wp_prime, lattice)
 
     def green(self, z: Any, lattice: Lattice) -> Tensor:
         return self._evaluate("green", z, lattice)[0].real
 
+    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Tensor:
+        return self._evaluate(f"wp_derivative_{check_order(n)}", z, lattice)[0]
+
+    def log_sigma(self, z: Any, lattice: Lattice) -> Tensor:
+        return self._evaluate("log_sigma", z, lattice)[0]
+
+    def modified_zeta(self, z: Any, lattice: Lattice) -> Tensor:
+        return self._evaluate("modified_zeta", z, lattice)[0]
+
+    def modified_sigma(self, z: Any, lattice: Lattice) -> Tensor:
+        return self._evaluate("modified_sigma", z, lattice)[0]
+
+    def laurent_coefficients(self, lattice: Lattice, count: int) -> Tensor:
+        check_lattice(lattice)
+        count = check_count(count)
+        if lattice.holds_tensors:
+            g2, g3 = torch_modular.invariants(lattice)
+            found = laurent_from_invariants(g2, g3, count)
+            return torch.stack(torch.broadcast_tensors(*found), -1)
+        return torch.tensor(
+            _known_coefficients(lattice, count), dtype=torch.complex128, device="cpu"
+        )
+
     def invariants(self, lattice: Lattice) -> tuple[Tensor, Tensor]:
+        if isinstance(lattice, DegenerateLattice):
+            g2, g3 = map(self._number, lattice.invariants)
+            return g2, g3
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.invariants(lattice)
         return _host_tensors(_known_values(lattice).invariants)
 
     def roots(self, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
+        if isinstance(lattice, DegenerateLattice):
+            e1, e2, e3 = map(self._number, lattice.roots)
+            return e1, e2, e3
         check_lattice(lattice)
         if lattice.holds_tensors:
             return torch_modular.roots(lattice)
@@ -118,23 +197,54 @@ class TorchBackend(AbstractBackend[Tensor]):
         return wp, wp_prime
 
     def add(self, p1: Any, dp1: Any, p2: Any, dp2: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
-        pairs = [as_pair(value) for value in (p1, dp1, p2, dp2)]
-        dtype = wider(*(pair.re.dtype for pair in pairs))
-        device = pairs[0].re.device
-        a, da, b, db = (Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs)
         check_lattice(lattice)
-        g2: Any
-        unit: Any
-        if lattice.holds_tensors:
-            g2, unit = torch_modular.g2_in_units(lattice)
-            unit = unit.to(dtype).to(device)
-        else:
-            g2, unit = _known_values(lattice).g2_in_units
-        g2 = as_pair(g2, dtype, device)
-        with without_autocast(device):
-            sums = algebra.add_points(TorchOps(dtype), (a, da), (b, db), g2, unit)
-        p, dp = (as_complex(value) for value in sums)
+        given = torch_modular.g2_in_units(lattice) if lattice.holds_tensors else None
+
+        def sums(ops: TorchOps, a: Pair, da: Pair, b: Pair, db: Pair, precision: Precision) -> Any:
+            dtype, device = a.re.dtype, a.re.device
+            g2: Any
+            unit: Any
+            g2, unit = given or _known_values(lattice).g2_in_units
+            if isinstance(unit, Tensor):
+                unit = unit.to(dtype).to(device)
+            return algebra.add_points(ops, (a, da), (b, db), as_pair(g2, dtype, device), unit)
+
+        p, dp = self._elementwise(sums, p1, dp1, p2, dp2)
         return p, dp
+
+    def _values(
+        self, function: Callable[..., Any], z: Any, lattice: Lattice, outputs: int
+    ) -> tuple[Tensor, ...]:
+        def on_lattice(ops: TorchOps, z: Pair, precision: Precision) -> Any:
+            return function(ops, z, prepared_for(function, lattice, precision), precision)
+
+        return self._elementwise(on_lattice, z)
+
+    def _elementwise(self, function: Callable[..., Any], *arguments: Any) -> tuple[Tensor, ...]:
+        """Complex values of ``function(ops, *pairs, precision)`` at arguments that broadcast.
+
+        The function returns a `Pair` or a tuple of them. Precision is that of the widest argument,
+        the device that of the first one.
+        """
+        pairs = [as_pair(argument) for argument in arguments]
+        dtype = wider(*(pair.re.dtype for pair in pairs))
+        with without_autocast(pairs[0].re.device):
+            cast = [Pair(pair.re.to(dtype), pair.im.to(dtype)) for pair in pairs]
+            values = function(TorchOps(dtype), *cast, PRECISIONS[dtype])
+        return tuple(
+            as_complex(value) for value in ((values,) if isinstance(values, Pair) else values)
+        )
+
+    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        return _constants(lattice, precision)
+
+    def _half_periods_beside(self, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
+        points = as_points(z)
+        omegas = (lattice.omega1, lattice.omega3)
+        return tuple(as_complex(as_pair(w, points.dtype, points.device)) for w in omegas)
+
+    def _number(self, value: complex) -> Tensor:
+        return torch.tensor(value, dtype=torch.complex128, device="cpu")
 
     def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
         """The complex rows of a function of `backends.torch_operators`."""
@@ -151,7 +261,8 @@ class TorchBackend(AbstractBackend[Tensor]):
             return torch.view_as_complex(parts).unbind()
 
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
-        if torch.compiler.is_compiling() or needs_plain_torch() or _is_recorded(points):
+        is_plain = function in PLAIN_FUNCTIONS or needs_plain_torch()
+        if is_plain or torch.compiler.is_compiling() or _is_recorded(points):
             # In a graph the constants are numbers, and a compiler fuses what is done with them.
             # A table made there would have no data, and would be kept for later calls.
             constants = _constants(lattice, PRECISIONS[points.dtype])
@@ -197,6 +308,10 @@ def _known_values(lattice: Lattice) -> _KnownValues:
     )
 
 
+def _known_coefficients(lattice: Lattice, count: int) -> list[complex]:
+    return [complex(value) for value in laurent_coefficients(lattice, count)]
+
+
 def _host_tensors(values: tuple[complex, ...]) -> Any:
     return tuple(torch.tensor(value, dtype=torch.complex128, device="cpu") for value in values)
 
@@ -204,6 +319,7 @@ def _host_tensors(values: tuple[complex, ...]) -> Any:
 # What the decorator torch.compiler.assume_constant_result sets. Using the decorator would import
 # the whole compiler with this module; the compile tests fail if torch renames the mark.
 _constants._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_known_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _known_values._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -19,21 +19,26 @@ import torch
 from torch import Tensor
 
 from backends import torch_runners
-from backends.constants import SeriesConstants, prepare_numbers
+from backends.argument import locate, offset_from
+from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
 from backends.evaluation import (
     LENGTHS,
+    PLAIN_FUNCTIONS,
     PointsAre,
     constants_of_parts,
     flat_constants,
     from_flat,
     rows_of,
 )
+from backends.kernel import times_unit
+from backends.pair import Pair, select
 from backends.preparation import PreparedLattice
 from backends.torch_ops import PRECISIONS, TorchOps, without_autocast
 from backends.torch_runners import contraction_shapes, result_shapes, stacked, table_has_slopes
 from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
 
+_WITHOUT_POLES = ("sigma", "green", "log_sigma", "modified_sigma")  # or with logarithmic ones
 _FUNCTIONS_OF_COORDINATES = ("wp_and_prime", "zeta", "sigma", "green")
 
 
@@ -129,16 +134,25 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
     function, points_are, _, compiled = ctx.options
     wants_points, wants_omega = ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # the gradient is to be differentiated again
-        in_points, in_omega = _plain_gradients(gradient, points, omega, table, function, points_are)
-        return (in_points if wants_points else None, in_omega, None, *nothing)
-    variables = 2 if points_are == "coordinates" else (3 if wants_omega else 1)
-    if found.shape[0] < variables:
+        plain = _plain_gradients(gradient, points, omega, table, function, points_are)
+        with torch.no_grad():
+            known = _backward(ctx, gradient.detach(), None)
+        # Its value is the one by theorem; the series, which leaves out what overflows when it is
+        # differentiated twice, is only for its derivatives.
+        in_points, in_omega = (
+            None if exact is None or found is None else found + (exact - found).detach()
+            for exact, found in zip(known, plain, strict=False)
+        )
+        return (in_points, in_omega, None, *nothing)
+    wants_points = wants_points and points_are == "z"
+    variables = 2 * wants_omega + wants_points
+    known = found.shape[0]  # 2: none in the points
+    if known < variables or (known == 2 and wants_points):
         if variables > 1 and not table_has_slopes(table):
             table = torch.ops.wefpe.prepare(omega.detach(), True)
         options = (function, points_are, variables, compiled)
         found = torch.ops.wefpe.evaluate(points, omega, table, *options)[1]
-    wants_points = wants_points and points_are == "z"
-    if not wants_points and found.shape[0] > 2:
+    if not wants_points and found.shape[0] == 3:
         found = found[1:]
     of_points, of_omega = _contracted(gradient, found, omega if wants_omega else None)
     if not wants_points:
@@ -195,14 +209,12 @@ def evaluate_on_parts(
     points: Tensor, omega: Tensor, function: str, points_are: PointsAre, compiled: bool
 ) -> Tensor:
     """Values on a lattice of tensors, (rows, 2, ...), with derivatives in points and `omega`."""
-    if needs_plain_torch():
-        return plain_values(points, omega, None, function, points_are)
+    if function in PLAIN_FUNCTIONS or needs_plain_torch():
+        order = _order_of_derivatives()
+        return plain_values(points, omega, None, function, points_are, order=order)
     variables = 0
     if torch.is_grad_enabled():
-        if omega.requires_grad:
-            variables = 3 if points_are == "z" else 2
-        elif points.requires_grad:
-            variables = 1
+        variables = 2 * omega.requires_grad + points.requires_grad
     table = torch.ops.wefpe.prepare(omega.detach(), variables > 1)
     how = (function, points_are, variables, compiled)
     values: Tensor = torch.ops.wefpe.evaluate(points, omega, table, *how)[0]
@@ -260,29 +272,81 @@ def needs_plain_torch() -> bool:
     return any(transform.key() != vmap for transform in transforms)
 
 
-def plain_values(points: Tensor, omega: Tensor | None, table: Tensor | None, *how: str) -> Tensor:
+def _order_of_derivatives() -> int:
+    """How many derivatives torch.func takes at once, if torch tells."""
+    if torch.compiler.is_compiling():
+        return 1
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    vmap = torch._C._functorch.TransformType.Vmap
+    return max(1, sum(transform.key() != vmap for transform in transforms))
+
+
+def plain_values(
+    points: Tensor, omega: Tensor | None, table: Tensor | None, *how: str, order: int = 1
+) -> Tensor:
     """The values of ``wefpe::evaluate`` by torch's own operators, differentiable as they are.
 
-    The constants come from `omega`; those of a lattice of numbers come from its table.
+    The constants come from `omega`; those of a lattice of numbers come from its table. A lattice of
+    tensors is differentiated at all of its points together, and one of them whose derivatives are
+    not finite would spoil the sum. Such points have the derivative 0, as in `backends.slopes`.
     """
     function, points_are = how
     ops, precision = TorchOps(points.dtype), PRECISIONS[points.dtype]
-    parts = () if omega is None else omega.unbind(-1)
-    if omega is not None:
-        lattice = constants_of_parts(ops, parts, precision, with_slopes=False)
-    else:
+    if omega is None:
         assert table is not None
         lattice = from_flat(table.unbind(-1), precision, variables=0)
-    given = parts if points_are == "coordinates" else ()
-    values, _ = rows_of(ops, function, points.unbind(-1), given, lattice, precision, 0)
-    return stacked(values, torch.broadcast_shapes(points.shape[:-1], *(p.shape for p in parts)))
+        values, _ = rows_of(ops, function, points.unbind(-1), points_are, lattice, precision, 0)
+        return stacked(values, torch.broadcast_shapes(points.shape[:-1], table.shape[:-1]))
+    parts = omega.unbind(-1)
+    lattice = constants_of_parts(ops, parts, precision, with_slopes=False)
+    fixed = lattice._replace(constants=map_reals(lattice.constants, ops.constant))
+    x, y = points.unbind(-1)
+    if points_are == "coordinates":
+        z = Pair(x * parts[0] + y * parts[2], x * parts[1] + y * parts[3])
+    else:
+        z = Pair(x, y)
+    c = fixed.constants
+    at = Pair(z.re.detach(), z.im.detach())
+    has_slope = _has_finite_slope(ops, function, at, c, precision, order)
+    # Some point between the poles, or a value that wp takes there.
+    if points_are == "coordinates":
+        safe = Pair(0.6, 0.6)
+    elif function == "inverse_wp":
+        safe = times_unit(c.wp_scale, c, 2)
+    else:
+        safe = (c.period_over_pi * Pair(0.9, 0.7)).scale(1.0 / c.unit)
+    given = select(ops, has_slope, Pair(x, y), safe)
+    shape = torch.broadcast_shapes(points.shape[:-1], *(part.shape for part in parts))
+    moved = (given.re, given.im)
+    moving, _ = rows_of(ops, function, moved, points_are, lattice, precision, 0)
+    still, _ = rows_of(ops, function, (x.detach(), y.detach()), points_are, fixed, precision, 0)
+    return torch.where(has_slope, stacked(moving, shape), stacked(still, shape))
+
+
+def _has_finite_slope(
+    ops: TorchOps, function: str, z: Pair, c: SeriesConstants, precision: Precision, order: int
+) -> Tensor:
+    """Whether no number overflows or is NaN when the series is differentiated so many times."""
+    if function == "inverse_wp":
+        return torch.isfinite(z.re) & torch.isfinite(z.im)
+    z = z.scale(c.unit)
+    cell = locate(ops, z, c, precision)
+    offset = offset_from(ops, z, cell.m, cell.n, c, precision)
+    v = c.pi_over_period * offset
+    is_finite = torch.isfinite(v.re) & torch.isfinite(v.im)
+    if function in _WITHOUT_POLES:
+        return is_finite
+    order += int(function[14:]) if function.startswith("wp_derivative_") else 0
+    # A quotient by v^2 differentiated `order` times is one by its power of `order` + 1.
+    limit = 16.0 * torch.finfo(v.re.dtype).tiny ** (1.0 / (1 + order))
+    return is_finite & (v.squared_modulus() > limit)
 
 
 def plain_values_on_numbers(points: Tensor, constants: SeriesConstants, function: str) -> Tensor:
     """`plain_values` on a lattice of numbers, whose constants are Python's floats."""
     ops, precision = TorchOps(points.dtype), PRECISIONS[points.dtype]
     lattice = _of_numbers(constants)
-    values, _ = rows_of(ops, function, points.unbind(-1), (), lattice, precision, 0)
+    values, _ = rows_of(ops, function, points.unbind(-1), "z", lattice, precision, 0)
     return stacked(values, points.shape[:-1])
 
 
@@ -292,7 +356,11 @@ def _plain_gradients(
     if omega is None:
         pull = torch.func.vjp(lambda p: plain_values(p, None, table, *how), points)[1]
         return pull(gradient)[0], None
-    pull = torch.func.vjp(lambda p, w: plain_values(p, w, None, *how), points, omega)[1]
+
+    def values(p: Tensor, w: Tensor) -> Tensor:
+        return plain_values(p, w, None, *how, order=2)
+
+    pull = torch.func.vjp(values, points, omega)[1]
     in_points, in_omega = pull(gradient)
     return in_points, in_omega
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from backends.constants import DOUBLE, SINGLE
 from backends.pair import Pair
+from wefpe_core.backend import check_unmasked, instead_of_exact
 from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
 
@@ -49,7 +50,9 @@ class TorchOps:
     log = staticmethod(torch.log)
     sqrt = staticmethod(torch.sqrt)
     hypot = staticmethod(torch.hypot)
+    arctan2 = staticmethod(torch.arctan2)
     rint = staticmethod(torch.round)
+    log1p = staticmethod(torch.log1p)
     isinf = staticmethod(torch.isinf)
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -90,8 +93,17 @@ class TorchOps:
         linear = model()
         return value + (linear - linear.detach())
 
+    def all_hold(self, condition: Any) -> bool:
+        return False
+
     def within(self, x: Tensor, limit: float) -> Tensor:
         return torch.where(x.abs() <= limit, x, float("nan"))
+
+    def indices(self, reach: int, like: Tensor) -> Tensor:
+        return torch.arange(-reach, reach + 1, dtype=self._dtype, device=like.device)
+
+    def log_sum_exp(self, x: Tensor) -> Tensor:
+        return torch.logsumexp(x, -1)
 
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Tensor | None = None) -> Pair:
         is_finite = torch.isfinite(value.re) & torch.isfinite(value.im)
@@ -107,7 +119,7 @@ class TorchOps:
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The real dtype values of `dtype` are computed in; InputTypeError if there is none."""
     if dtype in _INTEGER_DTYPES:
-        return torch.get_default_dtype()
+        dtype = torch.get_default_dtype()
     if dtype not in _REAL_DTYPES:
         raise InputTypeError(
             f"dtype {dtype} cannot be evaluated; use a floating-point, complex or integer tensor"
@@ -129,10 +141,13 @@ def as_tensor(z: Any) -> Tensor:
             "a sequence of tensors would lose their gradients and devices; make one tensor of it "
             "with torch.stack"
         )
+    check_unmasked(z)
     try:
-        tensor = torch.as_tensor(_as_torch_accepts(z))
+        z = _as_torch_accepts(z)
+        tensor = torch.as_tensor(z)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputTypeError(f"cannot make a tensor of {z!r:.80}: {error}") from error
+        reason = instead_of_exact(z) or f": {error}"
+        raise InputTypeError(f"cannot make a tensor of {z!r:.80}{reason}") from error
     if hasattr(z, "dtype") or tensor.dtype is torch.bool:
         return tensor
     return torch.as_tensor(z, dtype=torch.complex128)
@@ -145,12 +160,16 @@ def _holds_tensors(z: Any) -> bool:
 
 
 def _as_torch_accepts(z: Any) -> Any:
-    """A NumPy array is copied if torch would refuse it or warn; anything else stays as it is."""
+    """A NumPy array is copied if torch would refuse it or warn; what holds one becomes one."""
     # While torch traces, an array is a tensor in disguise and has no memory to look at.
     if torch.compiler.is_compiling():
         return z
     if not hasattr(getattr(z, "flags", None), "writeable"):  # only NumPy arrays have it
-        return z
+        if not hasattr(z, "__array__"):
+            return z
+        import numpy as np
+
+        z = np.asarray(z)  # a series or a table of pandas, of which torch takes the first alone
     step = max(z.itemsize, 1)
     is_accepted = (
         z.flags.writeable

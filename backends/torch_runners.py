@@ -20,13 +20,7 @@ import torch
 from torch import Tensor
 
 from backends.constants import DOUBLE, Precision
-from backends.emitters import (
-    TRITON_HEADER,
-    load_source,
-    python_function,
-    triton_evaluate,
-    triton_prepare,
-)
+from backends.emitters import load_source, python_function
 from backends.evaluation import (
     FUNCTIONS,
     LENGTHS,
@@ -44,6 +38,7 @@ from backends.numpy_ops import numpy_function
 from backends.pair import Pair
 from backends.slopes import inverse_slopes
 from backends.torch_ops import PRECISIONS, TorchOps
+from backends.triton_emitter import TRITON_HEADER, triton_evaluate, triton_prepare
 
 
 def result_shapes(
@@ -126,20 +121,20 @@ def numpy_evaluate(
     compiled: bool,
 ) -> tuple[Tensor, Tensor]:
     if compiled:
-        return _compiled_evaluate(points, omega, table, function, points_are, variables)
+        return _compiled_evaluate(points, table, function, points_are, variables)
     which = _evaluation(table, function, points_are, variables)
     run = _array_evaluation(which)
     shapes = result_shapes(points, table, function, variables)
     is_single = math.prod(table.shape[:-1]) == 1
     if is_single:  # also a batch of one lattice, whose constants are numbers like any other's
         table = table.reshape(-1)
-        omega = None if omega is None else omega.reshape(-1)
-    constants = _constants_for(which, omega, table)
+    constants = _constants_for(which, table)
     values, found = (points.new_empty(shape) for shape in shapes)
     x, y = (np.ascontiguousarray(part) for part in _parts(points))
     with np.errstate(all="ignore"):
         if not is_single:  # a batch of lattices broadcasts against the points
-            _fill([*_planes(values, 2), *_planes(found, 3)], run(x, y, *constants))
+            targets = [*_planes(values, 2), *_planes(found, 3)]
+            _fill_in_blocks(run, [x, y, *constants], targets)
             return values, found
         targets = [row.reshape(-1) for row in (*_planes(values, 2), *_planes(found, 3))]
         x, y = x.reshape(-1), y.reshape(-1)
@@ -183,13 +178,32 @@ def numpy_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tenso
     return result, total
 
 
-def _constants_for(which: Evaluation, omega: Tensor | None, table: Tensor) -> list[Any]:
+def _constants_for(which: Evaluation, table: Tensor) -> list[Any]:
     """What a program takes behind x and y: numbers, or arrays for a batch of lattices."""
-    sources: dict[str, Any] = {"t": table.tolist() if table.ndim == 1 else _parts(table)}
-    if omega is not None:
-        sources["w"] = omega.tolist() if omega.ndim == 1 else _parts(omega)
-    names = evaluation_program(which).inputs[2:]
-    return [sources[name[0]][int(name[1:])] for name in names]
+    numbers = table.tolist() if table.ndim == 1 else _parts(table)
+    return [numbers[int(name[1:])] for name in evaluation_program(which).inputs[2:]]
+
+
+def _fill_in_blocks(
+    run: Callable[..., Any], arguments: Sequence[Any], targets: Sequence[Any]
+) -> None:
+    """Write what `run` makes of arrays that broadcast, half by half until halves are small."""
+    shape = targets[0].shape
+    if math.prod(shape) <= BLOCK:
+        _fill(targets, run(*arguments))
+        return
+    longest = shape.index(max(shape))
+    axis, half = longest - len(shape), shape[longest] // 2
+    for part in (slice(half), slice(half, None)):
+        halves = [[_along(axis, part, x) for x in arrays] for arrays in (arguments, targets)]
+        _fill_in_blocks(run, *halves)
+
+
+def _along(axis: int, part: slice, array: Any) -> Any:
+    """Part of an array along an axis counted from the end, unless it broadcasts along it."""
+    if array.ndim < -axis or array.shape[axis] == 1:
+        return array
+    return array[(..., part, *(slice(None),) * (-axis - 1))]
 
 
 def _fill(targets: Sequence[Any], results: Sequence[Any]) -> None:
@@ -209,7 +223,9 @@ def _parts(tensor: Tensor) -> Any:
 
 # --- CUDA: generated kernels ---------------------------------------------------------------------
 
-_THREADS = 128  # of a block: a kernel of this size needs many registers
+# A block is one warp. So many registers leave room for eight warps on a processor anyway, and the
+# few points of an encoding are spread over more processors.
+_THREADS = 32
 
 
 @cache
@@ -260,7 +276,7 @@ def cuda_evaluate(
     if compiled or not _has_triton():
         return torch_evaluate(points, omega, table, function, points_are, variables, compiled)
     if function == "inverse_wp" and variables:
-        return _inverse_with_slopes(points, omega, table, variables)
+        return _inverse_with_slopes(points, table, variables)
     shapes = result_shapes(points, table, function, variables)
     values, found = (points.new_empty(shape) for shape in shapes)
     shape = shapes[0][2:]
@@ -272,26 +288,21 @@ def cuda_evaluate(
     per_lattice = count
     if table.ndim > 1:  # as many copies of a table as it has points, so that they lie in order
         table = table.expand(*shape, table.shape[-1]).contiguous()
-        omega = None if omega is None else omega.detach().expand(*shape, 4)
         per_lattice = 1
-    omega = points if omega is None else omega.detach().contiguous()  # if None, it is not read
     kernel = _evaluation_kernel(_evaluation(table, function, points_are, variables))
     blocks = (count + _THREADS - 1) // _THREADS
-    kernel[(blocks,)](
-        points, omega, table, values, found, count, per_lattice, BLOCK=_THREADS, num_warps=4
-    )
+    kernel[(blocks,)](points, table, values, found, count, per_lattice, BLOCK=_THREADS, num_warps=1)
     return values, found
 
 
-def _inverse_with_slopes(
-    w: Tensor, omega: Tensor | None, table: Tensor, variables: int
-) -> tuple[Tensor, Tensor]:
+def _inverse_with_slopes(w: Tensor, table: Tensor, variables: int) -> tuple[Tensor, Tensor]:
     """The inverse and its slopes by two kernels: one for both takes minutes to compile."""
-    values, _ = cuda_evaluate(w, omega, table, "inverse_wp", "z", 0, compiled=False)
+    values, _ = cuda_evaluate(w, None, table, "inverse_wp", "z", 0, compiled=False)
     z = values[0].movedim(0, -1)
-    (_, prime), found = cuda_evaluate(z, omega, table, "wp_and_prime", "z", variables, False)
-    in_omegas = [Pair(*slope) for slope in found[1:, 0]]
+    (_, prime), found = cuda_evaluate(z, None, table, "wp_and_prime", "z", variables, False)
+    in_omegas = [Pair(*slope) for slope in (found[1:, 0] if variables != 2 else found[:, 0])]
     slopes = inverse_slopes(TorchOps(w.dtype), Pair(*values[0]), Pair(*prime), in_omegas)
+    slopes = slopes if variables != 2 else slopes[1:]
     return values, stacked(slopes, values.shape[2:])[:, None]
 
 
@@ -322,31 +333,24 @@ def torch_evaluate(
     compiled: bool,
 ) -> tuple[Tensor, Tensor]:
     run = _compiled_evaluate if compiled else rows_on_table
-    return run(points, omega, table, function, points_are, variables)
+    return run(points, table, function, points_are, variables)
 
 
 def rows_on_table(
-    points: Tensor,
-    omega: Tensor | None,
-    table: Tensor,
-    function: str,
-    points_are: str,
-    variables: int,
+    points: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
     shapes = result_shapes(points, table, function, variables)
-    given = omega if points_are == "coordinates" else None
     x, y = points.unbind(-1)
-    values, found = _stacked_rows(x, y, given, table, function, variables)
+    values, found = _stacked_rows(x, y, table, function, points_are, variables)
     return values.reshape(shapes[0]), found.reshape(shapes[1])
 
 
 def _stacked_rows(
-    x: Tensor, y: Tensor, omega: Tensor | None, table: Tensor, function: str, variables: int
+    x: Tensor, y: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
     ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
     lattice = from_flat(table.unbind(-1), precision, variables)
-    given = () if omega is None else omega.unbind(-1)
-    values, found = rows_of(ops, function, (x, y), given, lattice, precision, variables)
+    values, found = rows_of(ops, function, (x, y), points_are, lattice, precision, variables)
     shape = torch.broadcast_shapes(x.shape, table.shape[:-1])
     return stacked(values, shape), stacked(found, shape) if found else x.new_empty((0,))
 
@@ -360,12 +364,7 @@ _COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
 
 
 def _compiled_evaluate(
-    points: Tensor,
-    omega: Tensor | None,
-    table: Tensor,
-    function: str,
-    points_are: str,
-    variables: int,
+    points: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
     """`rows_on_table`, compiled by torch.compile; values and slopes only, never a backward pass."""
     x, y = points.detach().unbind(-1)
@@ -374,23 +373,26 @@ def _compiled_evaluate(
     # One stride: one compilation serves every shape. (A single element with the stride of a
     # complex number counts as contiguous; a copy does not have that stride.)
     x, y = (part.clone(memory_format=torch.contiguous_format) for part in (x, y))
-    given = omega.detach() if omega is not None and points_are == "coordinates" else None
-    values, found = _compiler(function, given is not None, variables)(x, y, given, table)
+    # Lengths vary, and nothing else does: with `dynamic=True` torch would also make parameters of
+    # the kernel's own numbers, in double precision whatever the tensors have.
+    for tensor in (x, y, *((table,) if table.ndim > 1 else ())):
+        torch._dynamo.maybe_mark_dynamic(tensor, list(range(tensor.ndim)))
+    values, found = _compiler(function, points_are, variables)(x, y, table)
     shapes = result_shapes(points, table, function, variables)
     return values.reshape(shapes[0]), found.reshape(shapes[1])
 
 
 @cache
-def _compiler(function: str, moves: bool, variables: int) -> Callable[..., Any]:
+def _compiler(function: str, points_are: str, variables: int) -> Callable[..., Any]:
     """The compiled evaluation, separately for each kind."""
 
-    def specialised(x: Tensor, y: Tensor, omega: Tensor | None, table: Tensor) -> Any:
-        return _stacked_rows(x, y, omega, table, function, variables)
+    def specialised(x: Tensor, y: Tensor, table: Tensor) -> Any:
+        return _stacked_rows(x, y, table, function, points_are, variables)
 
     # A code object of its own: torch counts (and limits) recompilations by code object.
-    name = f"{function}_{'coordinates' if moves else 'z'}_{variables}"
+    name = f"{function}_{points_are}_{variables}"
     specialised.__code__ = specialised.__code__.replace(co_name=name)
-    run = torch.compile(specialised, fullgraph=True, dynamic=True, options=_COMPILER_OPTIONS)
+    run = torch.compile(specialised, fullgraph=True, options=_COMPILER_OPTIONS)
 
     def without_gradients(*tensors: Any) -> Any:
         with torch.no_grad():

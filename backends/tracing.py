@@ -15,7 +15,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from backends.constants import Precision, SeriesConstants, map_reals, prepare_numbers
+from backends.constants import (
+    Precision,
+    SeriesConstants,
+    map_reals,
+    prepare_numbers,
+    prepared_for,
+)
 from backends.pair import Pair
 from backends.polynomials import exponentials, sine_and_cosine
 from wefpe_core.errors import InputError, InputTypeError
@@ -157,11 +163,17 @@ class SymbolicOps:
     def log(self, x: Any) -> Any:
         return self._node("log", x)
 
+    def log1p(self, x: Any) -> Any:
+        return self._node("log1p", x)
+
     def sqrt(self, x: Any) -> Any:
         return self._node("sqrt", x)
 
     def hypot(self, x: Any, y: Any) -> Any:
         return self._node("hypot", x, y)
+
+    def arctan2(self, y: Any, x: Any) -> Any:
+        return self._node("arctan2", y, x)
 
     def rint(self, x: Any) -> Any:
         return self._node("rint", x)
@@ -196,6 +208,9 @@ class SymbolicOps:
 
     def with_derivative_of(self, value: Any, model: Callable[[], Any]) -> Any:
         return value
+
+    def all_hold(self, condition: Any) -> bool:
+        return False
 
     def within(self, x: Any, limit: float) -> Any:
         return self.where((x >= -limit) & (x <= limit), x, math.nan)
@@ -355,12 +370,13 @@ def trace_kernel(
 ) -> Program:
     """The program of a kernel function: its inputs are x, y and constants t0, t1, ... of a table.
 
-    The table holds the real numbers of `SeriesConstants` in the order of `map_reals`; the numbers
-    that the function does not use are no inputs. (The tables of `backends.evaluation` begin with
-    the matrix of the reduction.) `zeros`, from `zeros_of`, says which constants of a lattice are 0:
-    the program leaves products with them out, as the kernel does.
+    The table holds the real numbers of `SeriesConstants`, or of what `prepared_for` says, in the
+    order of `map_reals`; the numbers that the function does not use are no inputs. (The tables of
+    `backends.evaluation` begin with the matrix of the reduction.) `zeros`, from `zeros_of`, says
+    which constants of a lattice are 0: the program leaves products with them out, as the kernel
+    does.
     """
-    template = template_of(precision)
+    template = prepared_for(function, _SOME_LATTICE, precision)
     names: list[str] = []
     map_reals(template, lambda _: names.append(f"t{len(names)}"))
     known = {"+": 0.0, "-": -0.0}
@@ -376,9 +392,13 @@ def trace_kernel(
     return program._replace(inputs=("x", "y", *(name for name in names if name in used)))
 
 
+# Any lattice shows how the numbers of a table are laid out.
+_SOME_LATTICE = Lattice(1.0, 1.0j)
+
+
 def template_of(precision: Precision) -> SeriesConstants:
-    """Constants of some lattice: any of them shows how the numbers of a table are laid out."""
-    return prepare_numbers(Lattice(1.0, 1.0j), precision)
+    """Constants of some lattice."""
+    return prepare_numbers(_SOME_LATTICE, precision)
 
 
 def zeros_of(constants: Any) -> str:

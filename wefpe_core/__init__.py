@@ -9,8 +9,12 @@ from importlib.metadata import version as _version
 from wefpe_core import accuracy as accuracy
 from wefpe_core import bounds as bounds
 from wefpe_core import identities as identities
+from wefpe_core import special as special
 from wefpe_core.backend import AbstractBackend as AbstractBackend
+from wefpe_core.backend import BackendCapabilities as BackendCapabilities
+from wefpe_core.degenerate_lattice import DegenerateLattice as DegenerateLattice
 from wefpe_core.errors import BackendUnavailableError as BackendUnavailableError
+from wefpe_core.errors import DegenerateLatticeError as DegenerateLatticeError
 from wefpe_core.errors import ImmutableError as ImmutableError
 from wefpe_core.errors import InputError as InputError
 from wefpe_core.errors import InputTypeError as InputTypeError
@@ -18,6 +22,7 @@ from wefpe_core.errors import LatticeError as LatticeError
 from wefpe_core.errors import MissingDependencyError as MissingDependencyError
 from wefpe_core.errors import PrecisionError as PrecisionError
 from wefpe_core.errors import UnknownBackendError as UnknownBackendError
+from wefpe_core.errors import UnsupportedFunctionError as UnsupportedFunctionError
 from wefpe_core.errors import WefpeError as WefpeError
 from wefpe_core.lattice import Lattice as Lattice
 from wefpe_core.registry import available_backends as available_backends

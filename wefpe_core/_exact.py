@@ -7,6 +7,7 @@ can be scaled to Gaussian integers, where the reduction is a Euclidean algorithm
 from __future__ import annotations
 
 import numbers
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, isqrt, lcm
 from typing import Any, NamedTuple
@@ -36,19 +37,25 @@ def exact_real(value: Any) -> Fraction | None:
     Raises
     ------
     InputError
-        For mpmath numbers with binary exponents beyond eight million.
+        For mpmath numbers and decimals with exponents beyond eight million.
     """
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
-    if hasattr(value, "_mpf_"):
-        # Not man_exp, which has no sign in mpmath 1.3.
-        sign, mantissa, exponent, _ = value._mpf_
-        if not mantissa and exponent:  # how mpmath writes NaN and the infinities
+    if hasattr(value, "context"):  # an mpmath number
+        if not value.context.isfinite(value):
             return None
+        mantissa, exponent = value.man_exp
         if abs(exponent) > _LARGEST_EXPONENT:
             raise InputError(f"the exponent of {value!r} is too large for exact arithmetic")
-        signed = -int(mantissa) if sign else int(mantissa)
+        # Whether man_exp has the sign of the number depends on the version of mpmath.
+        signed = -abs(int(mantissa)) if value < 0 else abs(int(mantissa))
         return Fraction(signed << exponent) if exponent >= 0 else Fraction(signed, 1 << -exponent)
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return None
+        if abs(value.adjusted()) > _LARGEST_EXPONENT:
+            raise InputError(f"the exponent of {value!r:.60} is too large for exact arithmetic")
+        return Fraction(value)
     # Floats of any width, NumPy's long double included; float() would round that one.
     return Fraction(*value.as_integer_ratio()) if abs(value) < float("inf") else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -17,6 +18,10 @@ class WefpeError(Exception):
 
 class LatticeError(WefpeError, ValueError):
     """The numbers given do not describe a lattice."""
+
+
+class DegenerateLatticeError(LatticeError):
+    """The function has no limit, or none is offered, where the discriminant is zero."""
 
 
 class ImmutableError(WefpeError, AttributeError):
@@ -41,6 +46,10 @@ class MissingDependencyError(WefpeError, ImportError):
 
 class BackendUnavailableError(MissingDependencyError):
     """The backend exists, but its library is not installed or its module is shadowed."""
+
+
+class UnsupportedFunctionError(WefpeError, NotImplementedError):
+    """A backend does not offer a function that others do."""
 
 
 class PrecisionError(WefpeError, ArithmeticError):
@@ -78,15 +87,59 @@ def import_optional(
         raise MissingDependencyError(missing_dependency(purpose, needed, extra)) from error
 
 
+def import_own(module: str) -> Any:
+    """Import a module of `backends`, `training` or `verification`, whose names others have too.
+
+    Raises
+    ------
+    MissingDependencyError
+        A foreign package of that name comes first on the path; the message says where it is.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise MissingDependencyError(foreign_package(module)) from error
+
+
+def foreign_package(module: str) -> str:
+    """The message about a package found instead of ours: their names are common words."""
+    package = module.partition(".")[0]
+    spec = find_spec(package)
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or [])]
+    where = next((place for place in places if place), "nowhere")
+    return (
+        f"the package {package!r} found at {where} is not wefpe's; remove it from the path or "
+        "rename it"
+    )
+
+
 def missing_dependency(purpose: str, package: str, extra: str | None) -> str:
     """The message that `purpose` needs a library which is not installed."""
-    install = f"wefpe[{extra}]" if extra else package
-    return f"{purpose} needs {package}, which is not installed; run: pip install '{install}'"
+    install = install_command(package, extra)
+    return f"{purpose} needs {package}, which is not installed; run: {install}"
+
+
+# Its address is on PyTorch's own page of installation, and changes with the versions there.
+_TORCH_FOR_CPU = "pip install torch from the CPU index that pytorch.org/get-started names"
+
+
+def install_command(package: str, extra: str | None) -> str:
+    """What to type for a library that is missing.
+
+    The newest torch on Linux comes with gigabytes of CUDA packages unless its build for CPUs is
+    there before the extra is installed, so torch takes two commands.
+    """
+    command = f"pip install '{f'wefpe[{extra}]' if extra else package}'"
+    if package != "torch":
+        return command
+    return f"{_TORCH_FOR_CPU} (with an NVIDIA GPU: pip install torch), then {command}"
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 1) -> str:
     """The end of a message, "; did you mean ...?", or nothing if no known word is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=count, cutoff=0.6)
+    near = get_close_matches(word, list(known), n=count, cutoff=0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wefpe_core._exact import GaussianRational, IntegerMatrix, cross, exact_complex, gauss_reduce
-from wefpe_core.errors import ImmutableError, LatticeError
+from wefpe_core.errors import ImmutableError, InputTypeError, LatticeError, import_own
+
+if TYPE_CHECKING:
+    from wefpe_core.backend import AbstractBackend
+    from wefpe_core.degenerate_lattice import DegenerateLattice
 
 
 class Lattice:
@@ -42,6 +47,14 @@ class Lattice:
     _hash: int  # set at its first use: the hash of fractions takes longer than evaluating wp
     _omega1: Any
     _omega3: Any
+
+    def __new__(cls, *half_periods: Any, **named: Any) -> Lattice:
+        """Refuse what are not two half-periods, and say where a lattice comes from otherwise."""
+        names = ("omega1", "omega3")
+        given = len(half_periods) + len(named)
+        if given != 2 or not named.keys() <= set(names[len(half_periods) :]):
+            raise InputTypeError(_wrong_arguments(len(half_periods), list(named)))
+        return super().__new__(cls)
 
     def __init__(self, omega1: Any, omega3: Any) -> None:
         omega1, omega3 = _checked("omega1", omega1), _checked("omega3", omega3)
@@ -79,7 +92,7 @@ class Lattice:
             _as_shown("omega3", _in_kind_of(originals[1], omega3)),
         )
         _check_orientation(omega1, omega3, shown)
-        lattice = cls.__new__(cls)
+        lattice = object.__new__(cls)
         lattice._set(*shown, (omega1, omega3))
         return lattice
 
@@ -123,21 +136,49 @@ class Lattice:
         Raises
         ------
         LatticeError
-            If the discriminant :math:`g_2^3 - 27 g_3^2` is zero. The test is relative to
-            :math:`|g_2|^3 + 27|g_3|^2` and so independent of scale.
+            If the discriminant :math:`g_2^3 - 27 g_3^2` is zero. The test is exact if both are
+            integers, fractions or numbers of mpmath. Doubles may be rounded, so a discriminant
+            below :math:`2^{-50}` of its terms counts as zero if one of them is a double.
         """
         from wefpe_core.lattice_constants import half_periods_from_invariants
 
-        values = []
+        values, are_exact = [], True
         for name, value in (("g2", g2), ("g3", g3)):
             value = _checked(name, value)
+            # Whoever writes a double may have rounded what it stands for.
+            are_exact &= isinstance(value, numbers.Rational) or hasattr(value, "context")
             if _is_tensor(value):
                 raise LatticeError(
                     f"{name} is a tensor: use lattice_from_invariants of the torch backend"
                 )
-            _exact_finite(name, value)
-            values.append(_as_double(name, value))
-        return cls(*half_periods_from_invariants(values[0], values[1]))
+            _as_double(name, value)  # refuses what is beyond the range of doubles
+            values.append(_exact_finite(name, value))
+        return cls(*half_periods_from_invariants(values[0], values[1], are_exact))
+
+    @classmethod
+    def from_j(cls, j: Any, omega1: Any = 0.5) -> Lattice:
+        """Lattice with Klein invariant `j` (1728 for a square) and half-period `omega1`.
+
+        The ratio tau is that of the fundamental domain, rounded to a double from fifty digits.
+        For a tensor use ``Lattice.from_tau(backend.inverse_klein_j(j))``.
+        """
+        from wefpe_core.modular_forms import tau_of_j
+
+        j = _checked("j", j)
+        if _is_tensor(j):
+            raise LatticeError("j is a tensor: use inverse_klein_j of the torch backend")
+        return cls.from_tau(tau_of_j(_exact_finite("j", j)), omega1)
+
+    @staticmethod
+    def degenerate(g2: Any, g3: Any) -> DegenerateLattice:
+        """The limit of lattices whose discriminant g2^3 - 27 g3^2 tends to zero.
+
+        It is no `Lattice`, since it has one period or none; see `DegenerateLattice`.
+        """
+        from wefpe_core.degenerate_lattice import DegenerateLattice
+
+        values = [_as_double(name, _checked(name, g)) for name, g in (("g2", g2), ("g3", g3))]
+        return DegenerateLattice.from_invariants(values[0], values[1])
 
     @classmethod
     def lemniscatic(cls, g2: Any = 1.0) -> Lattice:
@@ -188,7 +229,7 @@ class Lattice:
         """The half-periods as exact rational numbers."""
         if self._exact is None:
             raise LatticeError(
-                "this lattice holds torch tensors; only the torch backend can use it"
+                "this lattice holds tensors; only the backend of their library takes it"
             )
         return self._exact
 
@@ -202,6 +243,66 @@ class Lattice:
         """
         w1, w3, matrix = gauss_reduce(*self.exact)
         return Lattice._from_exact(w1, w3), matrix
+
+    # --- Functions on it, by the backend of the argument's library (`wefpe_core.dispatch`) ------
+
+    def wp(self, z: Any) -> Any:
+        """`AbstractBackend.wp` at `z`: arrays by NumPy, tensors by torch, mpf by mpmath.
+
+        >>> lattice = Lattice.lemniscatic()
+        >>> bool(abs(lattice.wp(lattice.omega1) - 0.5) < 1e-15)
+        True
+        """
+        return self._backend(z).wp(z, self)
+
+    def wp_prime(self, z: Any) -> Any:
+        """`AbstractBackend.wp_prime` at `z`."""
+        return self._backend(z).wp_prime(z, self)
+
+    def wp_and_prime(self, z: Any) -> tuple[Any, Any]:
+        """`AbstractBackend.wp_and_prime` at `z`."""
+        return self._backend(z).wp_and_prime(z, self)
+
+    def zeta(self, z: Any) -> Any:
+        """`AbstractBackend.zeta` at `z`."""
+        return self._backend(z).zeta(z, self)
+
+    def sigma(self, z: Any) -> Any:
+        """`AbstractBackend.sigma` at `z`."""
+        return self._backend(z).sigma(z, self)
+
+    def green(self, z: Any) -> Any:
+        """`AbstractBackend.green` at `z`."""
+        return self._backend(z).green(z, self)
+
+    def inverse_wp(self, w: Any) -> Any:
+        """`AbstractBackend.inverse_wp` of `w`."""
+        return self._backend(w).inverse_wp(w, self)
+
+    @property
+    def g2(self) -> Any:
+        """The invariant g2, in double precision or as a tensor."""
+        return self._backend().invariants(self)[0]
+
+    @property
+    def g3(self) -> Any:
+        """The invariant g3, in double precision or as a tensor."""
+        return self._backend().invariants(self)[1]
+
+    @property
+    def j(self) -> Any:
+        """Klein's invariant, 1728 for a square, in double precision or as a tensor."""
+        tau = self.tau if self.holds_tensors else complex(self.tau)
+        return self._backend().klein_j(tau)
+
+    def plot(self, function: Any = "wp") -> Any:
+        """A figure of a function on this lattice: `wefpe.plot.domain_colouring`."""
+        return import_own("training.plot").domain_colouring(function, self)
+
+    def _backend(self, *arguments: Any) -> AbstractBackend[Any]:
+        from wefpe_core.dispatch import backend_for
+
+        return backend_for(*arguments, self)
 
     def __eq__(self, other: object) -> bool:
         """Equal bases, exactly. (Tensor lattices are equal only to themselves.)"""
@@ -235,9 +336,43 @@ class Lattice:
         return (Lattice._from_exact, self._exact)
 
 
+# The signature that inspect and help show: that of __init__, not the one that catches mistakes.
+Lattice.__signature__ = inspect.signature(  # type: ignore[attr-defined]
+    Lattice.__init__.__get__(object.__new__(Lattice))
+)
+
+# What people call the numbers that they have, and the constructor that takes these.
+_CONSTRUCTORS = {
+    "tau": "Lattice.from_tau(tau, omega1)",
+    "g2": "Lattice.from_invariants(g2, g3)",
+    "g3": "Lattice.from_invariants(g2, g3)",
+    "j": "Lattice.from_j(j)",
+    "period1": "Lattice.from_periods(period1, period3)",
+    "period2": "Lattice.from_periods(period1, period3)",
+    "period3": "Lattice.from_periods(period1, period3)",
+}
+
+
+def _wrong_arguments(unnamed: int, named: list[str]) -> str:
+    """The message about arguments that are not omega1 and omega3."""
+    message = "Lattice takes two half-periods, omega1 and omega3"
+    if "omega2" in named:
+        return (
+            f"{message}: what mpmath and others call omega2 is omega3 here (DLMF's omega2 is "
+            "-omega1 - omega3)"
+        )
+    fitting = dict.fromkeys(_CONSTRUCTORS[name] for name in named if name in _CONSTRUCTORS)
+    got = " and ".join([f"{unnamed} without a name"] * bool(unnamed) + named) or "none"
+    if fitting:
+        return f"{message}, got {got}; use {' or '.join(fitting)}"
+    others = dict.fromkeys(_CONSTRUCTORS.values())
+    return f"{message}, got {got}; for other numbers there are {', '.join(others)}"
+
+
 def _is_tensor(value: Any) -> bool:
-    # A tensor is recognised by this attribute, so that a lattice of numbers never imports torch.
-    return hasattr(value, "requires_grad")
+    # A tensor of torch or an array of JAX is recognised by an attribute, so that a lattice of
+    # numbers never imports their library.
+    return hasattr(value, "requires_grad") or hasattr(value, "aval")
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -264,7 +399,8 @@ def _in_kind_of(number: Any, exact: GaussianRational) -> Any:
 
     if not exact.im:
         return part(exact.re)
-    return context.make_mpc((part(exact.re)._mpf_, part(exact.im)._mpf_))
+    imaginary = context.fmul(part(exact.im), 1j, exact=True)
+    return context.fadd(part(exact.re), imaginary, exact=True)
 
 
 def _as_shown(name: str, value: Any) -> Any:

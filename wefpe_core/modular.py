@@ -69,12 +69,14 @@ def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:
         theta3 = theta3 + 2 * value
         theta4 = theta4 + 2 * (-1) ** n * value
     # The factor 2 q^(1/4) of theta_2 enters only as its fourth power, 16 q.
-    return 16 * nome * _fourth(1 + theta2), _fourth(1 + theta3), _fourth(1 + theta4)
+    rest2, rest3, rest4 = (_fourth_excess(theta) for theta in (theta2, theta3, theta4))
+    return 16 * (nome + nome * rest2), 1 + rest3, 1 + rest4
 
 
-def _fourth(value: Any) -> Any:
-    square = value * value
-    return square * square
+def _fourth_excess(small: Any) -> Any:
+    """(1 + small)^4 - 1: rounding errors are relative to it, not to 1."""
+    square_excess = small * (2 + small)
+    return square_excess * (2 + square_excess)
 
 
 def roots_of(thetas: tuple[Any, Any, Any], scale: Any) -> Roots:
@@ -92,3 +94,12 @@ def invariants_of(thetas: tuple[Any, Any, Any], scale: Any) -> tuple[Any, Any]:
     a, b, c = thetas
     e1, e2, e3 = roots_of(thetas, scale)
     return 2 * scale * (scale / 3) * (a * a + b * b + c * c), 4 * e1 * e2 * e3
+
+
+def laurent_from_invariants(g2: Any, g3: Any, count: int) -> list[Any]:
+    """The coefficients of z^2, z^4, ... in wp(z) - z^-2 (DLMF 23.9.3-23.9.5), for any numbers."""
+    found = [g2 / 20, g3 / 28][:count]
+    for k in range(4, count + 2):
+        terms = (found[m - 2] * found[k - m - 2] for m in range(2, k - 1))
+        found.append(sum(terms, 0 * g2) * 3 / ((2 * k + 1) * (k - 3)))
+    return found

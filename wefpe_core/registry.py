@@ -8,6 +8,7 @@ through the entry-point group ``wefpe.backends`` (the entry point is a class der
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ from wefpe_core.errors import (
     InputError,
     UnknownBackendError,
     did_you_mean,
+    foreign_package,
+    install_command,
     missing_dependency,
 )
 
@@ -68,6 +71,14 @@ _BUILTIN = {
             extra="torch",
         ),
         BackendDescription(
+            name="jax",
+            purpose="JAX's arrays on CPU, GPU and TPU, for jit, grad and vmap",
+            location="backends.jax_backend:JaxBackend",
+            package="jax",
+            library="jax",
+            extra="jax",
+        ),
+        BackendDescription(
             name="flint",
             purpose="certified balls: values with a proven radius",
             location="backends.flint_backend:FlintBackend",
@@ -77,9 +88,6 @@ _BUILTIN = {
         ),
     )
 }
-
-# The backends whose values convert to tensors without loss of meaning: flint's balls do not.
-NumericBackendName = Literal["torch", "numpy", "mpmath"]
 
 
 def _third_party() -> dict[str, EntryPoint]:
@@ -106,6 +114,21 @@ def backend_descriptions() -> tuple[BackendDescription, ...]:
 def available_backends() -> tuple[str, ...]:
     """Names `get_backend` can serve on this machine, without importing any of them."""
     return tuple(row.name for row in backend_descriptions() if _is_installed(row))
+
+
+def known_backends(asked_for: str) -> str:
+    """The end of a message about a name that is unknown: which names there are, and which not."""
+    available = available_backends()
+    missing = [
+        f"{row.name} ({install_command(str(row.package), row.extra)})"
+        for row in backend_descriptions()
+        if row.name not in available
+    ]
+    return (
+        f"available: {', '.join(available)}"
+        + (f"; not installed: {', '.join(missing)}" if missing else "")
+        + did_you_mean(asked_for, available)
+    )
 
 
 def _is_installed(row: BackendDescription) -> bool:
@@ -139,13 +162,7 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
     if not isinstance(name, str):
         raise InputError(f"the name of a backend must be a string, got {name!r}")
     if name not in _BUILTIN and name not in _third_party():
-        available = available_backends()
-        missing = [known for known in _BUILTIN if known not in available]
-        raise UnknownBackendError(
-            f"unknown backend {name!r}; available: {', '.join(available)}"
-            + (f"; not installed: {', '.join(missing)}" if missing else "")
-            + did_you_mean(name, available)
-        )
+        raise UnknownBackendError(f"unknown backend {name!r}; {known_backends(name)}")
     for key, value in options.items():
         try:
             hash(value)
@@ -159,15 +176,46 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
 
 @cache
 def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBackend[Any]:
-    backend_class = _load_builtin(name) if name in _BUILTIN else _third_party()[name].load()
+    backend_class = _load_builtin(name) if name in _BUILTIN else _load_third_party(name)
+    _check_options(name, backend_class, [key for key, _, _ in options])
     try:
         backend = backend_class(**{key: value for key, _, value in options})
     except TypeError as error:
         given = ", ".join(f"{key}={value!r}" for key, _, value in options)
-        raise InputError(f"backend {name!r} cannot be built with {given}: {error}") from error
+        how = f"built with {given}" if given else "built"
+        raise InputError(f"backend {name!r} cannot be {how}: {error}") from error
     if not isinstance(backend, AbstractBackend):
         raise InputError(f"entry point {name!r} does not make an AbstractBackend: {backend!r}")
     return backend
+
+
+def _check_options(name: str, backend_class: Any, given: list[str]) -> None:
+    """Refuse an option that the backend does not have, and list those that it has."""
+    try:
+        parameters = inspect.signature(backend_class).parameters.values()
+    except (TypeError, ValueError):  # not a callable, or one that does not say what it takes
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    known = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL,)]
+    for key in given:
+        if key not in known:
+            listed = f"its options: {', '.join(known)}" if known else "it has no options"
+            raise InputError(
+                f"the backend {name!r} has no option {key!r}; {listed}{did_you_mean(key, known)}"
+            )
+
+
+def _load_third_party(name: str) -> Any:
+    point = _third_party()[name]
+    try:
+        return point.load()
+    except Exception as error:  # it is not our code, and may raise anything
+        owner = f"the package {point.dist.name!r}" if point.dist else "an entry point"
+        raise BackendUnavailableError(
+            f"the backend {name!r} of {owner} cannot be loaded from {point.value}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _load_builtin(name: str) -> Any:
@@ -180,19 +228,8 @@ def _load_builtin(name: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name in ("backends", module_name):
-            raise _shadowed() from error
+            raise BackendUnavailableError(foreign_package(module_name)) from error
         raise
     if not hasattr(module, class_name):
-        raise _shadowed()
+        raise BackendUnavailableError(foreign_package(module_name))
     return getattr(module, class_name)
-
-
-def _shadowed() -> BackendUnavailableError:
-    """The error that says whose package was found instead of ours: `backends` is a common name."""
-    spec = find_spec("backends")
-    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or [])]
-    where = next((place for place in places if place), "nowhere")
-    return BackendUnavailableError(
-        f"the package 'backends' found at {where} is not wefpe's; remove it from the path "
-        "or rename it"
-    )
