@@ -57,6 +57,16 @@ FAMILIES: dict[str, tuple[Lattice, ...]] = {
 }
 
 
+# The name of all families together, for functions that take no lattice.
+ALL = "all"
+
+
+def lattices_of(family: str) -> tuple[Lattice, ...]:
+    if family == ALL:
+        return tuple(lattice for lattices in FAMILIES.values() for lattice in lattices)
+    return FAMILIES[family]
+
+
 # Rounding moves pi/a by 0.495 eps here. Next to the pole wp has this error twice, wp' three times.
 PI_BADLY_ROUNDED = Lattice(1.5629296898933691, 1.7192226588827062j)
 

@@ -8,16 +8,23 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wefpe_core.errors import import_optional
+
+class Bar(NamedTuple):
+    """A cell with a bar behind its text."""
+
+    text: str
+    share: float  # of the cell that the bar fills, from 0 to 1
+    is_good: bool = True
 
 
 class PageTable(NamedTuple):
     """A table of plain text. A table of sentences (`prose`) becomes cards on a narrow screen."""
 
     headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Bar]]
     marks: Sequence[str] = ()  # for each row good, bad, warn or nothing
     prose: bool = False
+    folded: str = ""  # what is shown in place of the table until a reader unfolds it
 
 
 class PageSection(NamedTuple):
@@ -56,10 +63,8 @@ def _svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
-def prepare_output(folder: Path, *libraries: str) -> None:
-    """Find out before the work that its results can be written: OSError or the missing library."""
-    for library in libraries:
-        import_optional(library, purpose="--output", extra="report")
+def prepare_output(folder: Path) -> None:
+    """Find out before the work that its results can be written, or raise OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / ".write-test"
     probe.touch()

@@ -5,6 +5,7 @@ A row holds errors and points; `verification.judge` judges them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verification import cases, oracle
-from verification.functions import FUNCTIONS
+from verification.functions import FUNCTIONS, Function
 from verification.subjects import Subject
 from wefpe_core import Lattice
 from wefpe_core.accuracy import in_eps
@@ -45,35 +46,62 @@ class Row:
 
 
 @cache
-def _arguments(
+def arguments_at(
     function: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> npt.NDArray[Any]:
     return FUNCTIONS[function].arguments(region, lattice, dtype, count)
 
 
 @cache
-def _references(
+def references_at(
     function: str, contract: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> tuple[tuple[oracle.Answer, ...], ...]:
     """References, which are computed once for all the backends measured against them."""
     reference = FUNCTIONS[function].reference_by(contract)
     return tuple(
         reference(*map(complex, arguments), lattice)
-        for arguments in _arguments(function, region, lattice, dtype, count)
+        for arguments in arguments_at(function, region, lattice, dtype, count)
     )
 
 
+def _values(
+    subject: Subject,
+    asked: Function,
+    tables: Sequence[npt.NDArray[Any]],
+    lattices: Sequence[Lattice],
+) -> list[tuple[npt.NDArray[Any], ...]]:
+    """The values at the arguments of each lattice; in one call, if the function takes none."""
+    if not asked.at_once:
+        pairs = zip(tables, lattices, strict=True)
+        return [asked.evaluate(subject, table, lattice) for table, lattice in pairs]
+    arrays = asked.evaluate(subject, np.concatenate(tables), lattices[0])
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    return list(zip(*(np.split(array, ends) for array in arrays), strict=True))
+
+
 def measure(
-    subject: Subject, *, dtype: str, function: str, family: str, region: str, count: int
+    subject: Subject,
+    *,
+    dtype: str,
+    function: str,
+    family: str,
+    region: str,
+    count: int,
+    lattices: int | None = None,
 ) -> list[Row]:
-    """Evaluate `subject` on `count` points of every lattice of the family; a row per value."""
+    """Evaluate `subject` on `count` points of lattices of the family; a row per value.
+
+    `lattices` says on how many of them; None means on all.
+    """
     asked = FUNCTIONS[function]
     errors: dict[str, list[float]] = {name: [] for name in asked.values}
     points: list[tuple[Point, Lattice]] = []
-    for lattice in cases.FAMILIES[family]:
-        arguments = _arguments(function, region, lattice, dtype, count)
-        arrays = asked.evaluate(subject, arguments, lattice)
-        references = _references(function, subject.contract, region, lattice, dtype, count)
+    chosen = cases.lattices_of(family)[:lattices]
+    tables = [arguments_at(function, region, lattice, dtype, count) for lattice in chosen]
+    for lattice, arguments, arrays in zip(
+        chosen, tables, _values(subject, asked, tables, chosen), strict=True
+    ):
+        references = references_at(function, subject.contract, region, lattice, dtype, count)
         for i, numbers in enumerate(arguments):
             points.append((tuple(map(complex, numbers)), lattice))
             for name, array, reference in zip(asked.values, arrays, references[i], strict=True):
@@ -87,12 +115,16 @@ def measure(
     ]
 
 
+def scaled_errors(array: Any, references: Sequence[oracle.Answer]) -> list[float]:
+    return [_error(got, reference) for got, reference in zip(array, references, strict=True)]
+
+
 def _error(got: Any, reference: oracle.Answer) -> float:
     """The scaled error. Beyond the range of the dtype, infinity or nearly zero is right."""
     limits = np.finfo(got.dtype)
     size = abs(reference.value)
     if size > limits.max / 4:
         return 0.0 if np.isinf(got.real) or abs(got) > limits.max / 8 else float("inf")
-    if 0 < size < limits.tiny:
-        return 0.0 if abs(got) < 2 * limits.tiny else float("inf")
+    if 0 < size < limits.tiny and abs(got) < 2 * limits.tiny:
+        return 0.0
     return reference.error_of(got.item())

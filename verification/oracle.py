@@ -49,7 +49,7 @@ def _invariants(lattice: Lattice) -> tuple[Any, Any]:
 
 
 @cache
-def _shortest_period(lattice: Lattice) -> Any:
+def shortest_period(lattice: Lattice) -> Any:
     w1 = lattice.reduced()[0].exact[0]
     with mpmath.workdps(DIGITS):
         return 2 * mpmath.sqrt(
@@ -71,8 +71,13 @@ def reduced_argument(z: complex, lattice: Lattice) -> Any:
 def wp_and_prime(z: complex, lattice: Lattice) -> tuple[Reference, Reference]:
     """References for wp and wp' at one point, in one evaluation."""
     p, dp = get_backend("mpmath", dps=DIGITS).wp_and_prime(z, lattice)
+    return references_of_wp(p, dp, z, lattice)
+
+
+def references_of_wp(p: Any, dp: Any, z: complex, lattice: Lattice) -> tuple[Reference, Reference]:
+    """References from values of wp and wp', whoever computed them."""
     with mpmath.workdps(DIGITS):
-        offset, period = reduced_argument(z, lattice), _shortest_period(lattice)
+        offset, period = reduced_argument(z, lattice), shortest_period(lattice)
         ddp = 6 * p * p - _invariants(lattice)[0] / 2  # DLMF 23.3.12
         return Reference(p, dp, offset, period**-2), Reference(dp, ddp, offset, period**-3)
 
@@ -80,7 +85,7 @@ def wp_and_prime(z: complex, lattice: Lattice) -> tuple[Reference, Reference]:
 def zeta(z: complex, lattice: Lattice) -> tuple[Reference]:
     backend = get_backend("mpmath", dps=DIGITS)
     with mpmath.workdps(DIGITS):
-        offset, period = reduced_argument(z, lattice), _shortest_period(lattice)
+        offset, period = reduced_argument(z, lattice), shortest_period(lattice)
         return (Reference(backend.zeta(z, lattice), backend.wp(z, lattice), offset, 1 / period),)
 
 
@@ -93,7 +98,7 @@ def zeta_of_tensors(z: complex, lattice: Lattice) -> tuple[Reference]:
     (plain,) = zeta(z, lattice)
     with mpmath.workdps(DIGITS):
         distance = abs(mpmath.mpc(z) - plain.offset)
-        gained = distance * (mpmath.pi / _shortest_period(lattice)) ** 2 / 3
+        gained = distance * (mpmath.pi / shortest_period(lattice)) ** 2 / 3
         return (plain._replace(floor=plain.floor + gained),)
 
 
@@ -109,6 +114,66 @@ def green(z: complex, lattice: Lattice) -> tuple[Reference]:
     """The Green function is a logarithm: near the pole |z grad G| is 1, which is the floor."""
     value = get_backend("mpmath", dps=DIGITS).green(z, lattice)
     return (Reference(value, 0, 0, 1),)
+
+
+def log_sigma(z: complex, lattice: Lattice) -> tuple[Reference]:
+    """Modulo 2 pi i, or a value next to the cut could be on its other side; relative to 1 at least.
+
+    The exponent is a number of the order z^2, whatever is left of it.
+    """
+    backend = get_backend("mpmath", dps=DIGITS)
+    with mpmath.workdps(DIGITS):
+        value, slope = backend.log_sigma(z, lattice), backend.zeta(z, lattice)
+        return (LogarithmReference(value, slope, mpmath.mpc(z), 1),)
+
+
+class LogarithmReference(Reference):
+    """A logarithm: whole turns are no error."""
+
+    __slots__ = ()
+
+    def error_of(self, got: complex) -> float:
+        if mpmath.isinf(self.value.real):  # at a zero of the function
+            return 0.0 if got.real == float("-inf") else float("inf")
+        if not cmath.isfinite(got):
+            return float("inf")
+        with mpmath.workdps(DIGITS):
+            turns = mpmath.nint((self.value.imag - got.imag) / (2 * mpmath.pi))
+            moved = mpmath.mpc(got) + 2j * mpmath.pi * turns
+            return scaled_error(moved, self.value, self.slope, self.offset, self.floor)
+
+
+def modified_zeta(z: complex, lattice: Lattice) -> tuple[Reference]:
+    backend = get_backend("mpmath", dps=DIGITS)
+    with mpmath.workdps(DIGITS):
+        offset, period = reduced_argument(z, lattice), shortest_period(lattice)
+        slope = backend.wp(z, lattice)
+        return (Reference(backend.modified_zeta(z, lattice), slope, offset, 1 / period),)
+
+
+def modified_sigma(z: complex, lattice: Lattice) -> tuple[Reference]:
+    """As for sigma; the logarithmic derivative is that of sigma minus G2* z."""
+    backend = get_backend("mpmath", dps=DIGITS)
+    value, modified = backend.modified_sigma(z, lattice), backend.modified_zeta(z, lattice)
+    with mpmath.workdps(DIGITS):
+        w1, w3 = (mpmath.mpc(complex(w)) for w in (lattice.omega1, lattice.omega3))
+        density = mpmath.pi / abs(4 * mpmath.im(mpmath.conj(w1) * w3))
+        slope = value * (modified + density * mpmath.conj(mpmath.mpc(z)))
+        return (Reference(value, slope, mpmath.mpc(z), 0),)
+
+
+def wp_derivative(z: complex, lattice: Lattice, n: int) -> tuple[Reference]:
+    backend = get_backend("mpmath", dps=DIGITS)
+    value, slope = (backend.wp_derivative(z, lattice, order) for order in (n, n + 1))
+    with mpmath.workdps(DIGITS):
+        offset, period = reduced_argument(z, lattice), shortest_period(lattice)
+        return (Reference(value, slope, offset, period ** (-n - 2)),)
+
+
+def laurent_coefficients(lattice: Lattice, count: int) -> tuple[Reference, ...]:
+    values = get_backend("mpmath", dps=DIGITS).laurent_coefficients(lattice, count)
+    with mpmath.workdps(DIGITS):
+        return _of_degree(values, lattice, tuple(range(4, 2 * count + 3, 2)))
 
 
 class InverseReference(NamedTuple):
@@ -129,7 +194,7 @@ class InverseReference(NamedTuple):
             return float("inf")
         p, dp = get_backend("mpmath", dps=DIGITS).wp_and_prime(got, self.lattice)
         with mpmath.workdps(DIGITS):
-            offset, period = reduced_argument(got, self.lattice), _shortest_period(self.lattice)
+            offset, period = reduced_argument(got, self.lattice), shortest_period(self.lattice)
             return scaled_error(p, mpmath.mpc(self.argument), dp, offset, period**-2)
 
 
@@ -199,6 +264,16 @@ def invariants(lattice: Lattice) -> tuple[Reference, ...]:
         return _of_degree(_invariants(lattice), lattice, (4, 6))
 
 
+def invariants_again(g2: complex, g3: complex, lattice: Lattice) -> tuple[Reference, Reference]:
+    """The invariants that a lattice was made for, relative to the size of both.
+
+    A number x that scales as a length has g2 and g3 of the order x^-4 and x^-6.
+    """
+    with mpmath.workdps(DIGITS):
+        size = max(abs(mpmath.mpc(g2)) ** 0.25, mpmath.root(abs(mpmath.mpc(g3)), 6))
+        return Reference(mpmath.mpc(g2), 0, 0, size**4), Reference(mpmath.mpc(g3), 0, 0, size**6)
+
+
 def roots(lattice: Lattice) -> tuple[Reference, ...]:
     with mpmath.workdps(DIGITS):
         return _of_degree(get_backend("mpmath", dps=DIGITS).roots(lattice), lattice, (2, 2, 2))
@@ -206,7 +281,7 @@ def roots(lattice: Lattice) -> tuple[Reference, ...]:
 
 def _of_degree(values: Any, lattice: Lattice, degrees: tuple[int, ...]) -> tuple[Reference, ...]:
     """Constants that scale like a power of pi over the period, and may vanish."""
-    unit = mpmath.pi / _shortest_period(lattice)
+    unit = mpmath.pi / shortest_period(lattice)
     return tuple(Reference(value, 0, 0, unit**k) for value, k in zip(values, degrees, strict=True))
 
 
@@ -215,7 +290,7 @@ def quasi_periods(lattice: Lattice) -> tuple[Reference, ...]:
     values = get_backend("mpmath", dps=DIGITS).quasi_periods(lattice)
     with mpmath.workdps(DIGITS):
         floors = [
-            abs(mpmath.mpc(complex(omega))) * (mpmath.pi / _shortest_period(lattice)) ** 2
+            abs(mpmath.mpc(complex(omega))) * (mpmath.pi / shortest_period(lattice)) ** 2
             for omega in (lattice.omega1, lattice.omega3)
         ]
         return tuple(

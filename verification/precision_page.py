@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,32 @@ import numpy as np
 from verification import oracle
 from verification.bench import time_backends
 from verification.bench.backend_entries import EAGER, ENTRIES
-from verification.html_page import PageSection, PageTable, html_page
+from verification.html_page import Bar, PageSection, PageTable, html_page
 from verification.measure import Row
 from verification.precision_report import (
     AGREEMENT_HEADINGS,
+    BOUND_HEADINGS,
     HEADINGS,
     YARDSTICK,
     PrecisionReport,
+    WorstError,
     agreement_rows,
     as_json,
     as_markdown,
+    bound_rows,
     cells,
+    error_table,
+    facts_of,
     hex_point,
     law_rows,
-    row_of,
-    summary_table,
 )
 from wefpe_core import Lattice, bounds, get_backend
 from wefpe_core.accuracy import in_eps
+from wefpe_core.errors import missing_dependency
+from wefpe_core.receipts import Receipt, write_receipt
 
 TIMED_POINTS = 50_000
+NO_PICTURES = missing_dependency("a picture", "matplotlib", "report")
 _NUMPY = ("numpy", "complex128")  # the rows whose errors are drawn
 MAP_LATTICE = Lattice(1.0, 0.3 + 0.9j)
 TRUNCATION_LATTICES = {
@@ -46,23 +53,43 @@ _BLUE, _ORANGE, _GREEN = (
 
 
 def write_files(
-    report: PrecisionReport, rows: Sequence[Row], folder: Path, *, map_side: int
-) -> None:
-    (folder / "report.json").write_text(as_json(report) + "\n", encoding="utf-8")
-    (folder / "report.md").write_text(as_markdown(report), encoding="utf-8")
-    note = "; ".join(f"{key}: {value}" for key, value in report.setting.items())
-    page = html_page("wefpe: precision report", sections(report, rows, map_side), note)
+    report: PrecisionReport,
+    rows: Sequence[Row],
+    folder: Path,
+    receipts: Sequence[Receipt],
+    *,
+    map_side: int,
+) -> str:
+    """Write the report in three forms, and its receipts; what was written, for people.
+
+    The page comes last: it alone takes time, for pictures and measurements of speed.
+    """
+    (folder / "report.json").write_text(as_json(report, receipts) + "\n", encoding="utf-8")
+    (folder / "report.md").write_text(as_markdown(report, receipts), encoding="utf-8")
+    for receipt in receipts:
+        write_receipt(receipt, folder)
+    title = f"wefpe: precision report: {report.verdict}"
+    page = html_page(title, sections(report, rows, receipts, map_side), report.summary)
     (folder / "report.html").write_text(page, encoding="utf-8")
+    count = f"{len(receipts)} receipts" if len(receipts) != 1 else "1 receipt"
+    return f"report.json, report.md, report.html, {count}"
 
 
-def sections(report: PrecisionReport, rows: Sequence[Row], map_side: int) -> list[PageSection]:
-    summary = []
+def sections(
+    report: PrecisionReport, rows: Sequence[Row], receipts: Sequence[Receipt], map_side: int
+) -> list[PageSection]:
+    mark = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "warn"}[report.verdict]
+    facts = [["verdict", report.verdict], *map(list, facts_of(report, receipts).items())]
+    summary = [PageTable(["", ""], facts, [mark] + [""] * (len(facts) - 1))]
     if problems := [[failure] for failure in report.failures]:
         summary.append(PageTable(["failures"], problems, ["bad"] * len(problems)))
     if skips := [[skip.name, skip.reason] for skip in report.skipped]:
-        summary.append(PageTable(["skipped", "why"], skips))
-    errors = PageTable(*summary_table([row_of(row) for row in report.judged]))
+        summary.append(PageTable(["skipped", "why"], skips, folded=f"{len(skips)} skipped"))
+    headings, lines = error_table(report.judged)
+    bars = [[*words, *map(_bar, worst)] for words, worst in lines]
     agreements = PageTable(AGREEMENT_HEADINGS, agreement_rows(report.agreements))
+    limits = PageTable(BOUND_HEADINGS, bound_rows(report.agreements))
+    laws = PageTable(*law_rows(report.laws))
     every_row = PageTable(
         [*HEADINGS[:-1], "worst point", HEADINGS[-1]],
         [
@@ -70,17 +97,37 @@ def sections(report: PrecisionReport, rows: Sequence[Row], map_side: int) -> lis
             for row in report.judged
         ],
         ["good" if row.passes else "bad" for row in report.judged],
+        folded=f"{len(report.judged):,} rows, each with its worst point",
     )
+    note = f"{_BAR_NOTE} {YARDSTICK}."
+    found = [
+        PageSection("Summary", "", summary),
+        PageSection("Largest errors and their ceilings", note, [PageTable(headings, bars)]),
+        *([] if report.interrupted else _picture_sections(report, rows, map_side)),
+        PageSection("Laws of DLMF chapter 23", tables=[laws]),
+        PageSection("The oracle against other formulas", _ORACLE_NOTE, [agreements]),
+        PageSection("Errors of truncated series and their bounds", _BOUND_NOTE, [limits]),
+        PageSection("Every row", tables=[every_row]),
+    ]
+    # An interrupted run may not have come to some of them.
+    return [each for each in found if not each.tables or any(t.rows for t in each.tables)]
+
+
+def _bar(worst: WorstError | None) -> str | Bar:
+    return "" if worst is None else Bar(str(worst), min(worst.share, 1.0), worst.passes)
+
+
+def _picture_sections(
+    report: PrecisionReport, rows: Sequence[Row], map_side: int
+) -> list[PageSection]:
+    """The pictures, or a sentence that says why there are none."""
+    if find_spec("matplotlib") is None:
+        return [PageSection("Pictures", f"There are none: {NO_PICTURES}.")]
     return [
-        PageSection("Summary", report.summary, summary),
-        PageSection("Largest errors", YARDSTICK, [errors]),
         PageSection("Where the errors are", pictures=error_map(map_side), caption=_MAP_CAPTION),
         *_distance_section(rows, report),
         PageSection("Truncated lattice sums", pictures=truncation(), caption=_SUM_CAPTION),
-        PageSection("Laws of DLMF chapter 23", tables=[PageTable(*law_rows(report.laws))]),
-        PageSection("The oracle against other formulas", _ORACLE_NOTE, [agreements]),
         PageSection("Time", pictures=timing_bars(timing_ratios()), caption=_TIME_CAPTION),
-        PageSection("Every row", tables=[every_row]),
     ]
 
 
@@ -198,6 +245,9 @@ def timing_bars(ratios: dict[str, float]) -> list[Any]:
 
 # --- Captions ------------------------------------------------------------------------------
 
+_BAR_NOTE = (
+    "Each cell has the error, its ceiling, and a bar that is full at the ceiling. The error is"
+)
 _MAP_CAPTION = (
     "Scaled error of the NumPy backend in complex128 over one period cell of "
     f"{MAP_LATTICE!r}; the corners are poles."
@@ -210,6 +260,11 @@ _SUM_CAPTION = (
     "Error of the paper's truncated series at z = 0.9 (omega1 + omega3), our proven bound and the "
     "bound printed in the paper. The printed one is not homogeneous: on a small lattice it lies "
     "below the error."
+)
+_BOUND_NOTE = (
+    "The error of a truncated series, as the oracle finds it, over the bound that "
+    "wefpe_core.bounds proves for it. More than 1 would refute the bound; far less would show "
+    "that it is of little use."
 )
 _ORACLE_NOTE = (
     "The oracle sums rows of the lattice in mpmath at two precisions. Theta functions and balls "

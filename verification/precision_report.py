@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from verification.functions import FUNCTIONS
+from verification.functions import FUNCTIONS, LINES
 from verification.judge import JudgedRow
 from verification.laws import LAWS
 from verification.measure import Point
-from verification.second_opinion import Agreement
+from verification.second_opinion import BOUND, Agreement
 from verification.subjects import Skip
 from wefpe_core import Lattice
+from wefpe_core.receipts import Receipt
 from wefpe_core.reporting import markdown_table
 
 YARDSTICK = (
@@ -56,6 +58,14 @@ class PrecisionReport:
     loose: Sequence[str]
     skipped: Sequence[Skip]
     required: Sequence[str] = field(default_factory=tuple)
+    interrupted: str = ""  # how far the run came, if it was interrupted
+
+    @property
+    def verdict(self) -> str:
+        """One word: an interrupted run cannot pass."""
+        if self.failures:
+            return "FAIL"
+        return "INCOMPLETE" if self.interrupted else "PASS"
 
     @property
     def failures(self) -> list[str]:
@@ -66,11 +76,7 @@ class PrecisionReport:
             for r in self.laws
             if not r.holds
         ]
-        found += [
-            f"the oracle and {a.source} differ on {a.function} by {a.largest:.2g}"
-            for a in self.agreements
-            if not a.holds
-        ]
+        found += [a.problem for a in self.agreements if not a.holds]
         found += [f"contract too loose: {text}" for text in self.loose]
         found += [
             f"required, but skipped: {skip.name}: {skip.reason}"
@@ -87,7 +93,8 @@ class PrecisionReport:
     def summary(self) -> str:
         failures = len(self.failures)
         skips = f", {len(self.skipped)} skipped" if self.skipped else ""
-        return f"{self.count} rows measured, {failures} failures{skips}"
+        end = f"; {self.interrupted}" if self.interrupted else ""
+        return f"{self.count} rows measured, {failures} failures{skips}{end}"
 
 
 def cells(row: JudgedRow) -> list[str]:
@@ -149,6 +156,49 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
     return ["value", "dtype", "values", *subjects], lines
 
 
+class WorstError(NamedTuple):
+    """The row of several that is nearest to its ceiling."""
+
+    largest: float
+    ceiling: float
+    passes: bool
+
+    @classmethod
+    def of(cls, rows: Iterable[JudgedRow | LawResidual]) -> WorstError | None:
+        found = [
+            cls(row.largest, row.ceiling, row.passes if isinstance(row, JudgedRow) else row.holds)
+            for row in rows
+        ]
+        return max(found, key=lambda worst: (not worst.passes, worst.share), default=None)
+
+    @property
+    def share(self) -> float:
+        return self.largest / self.ceiling if math.isfinite(self.largest) else math.inf
+
+    def __str__(self) -> str:
+        error = f"{self.largest:.2f}" if self.largest < 100 else f"{self.largest:.0f}"
+        return f"{error}/{self.ceiling:g}"
+
+
+def error_table(
+    judged: Sequence[JudgedRow],
+) -> tuple[list[str], list[tuple[list[str], list[WorstError | None]]]]:
+    """Headings, and for each value and dtype two words and the worst error of each subject."""
+    subjects = list(dict.fromkeys(row.subject for row in judged))
+    order = [value for function in FUNCTIONS.values() for value in function.values]
+    pooled: dict[tuple[int, str], list[JudgedRow]] = {}
+    for row in judged:
+        pooled.setdefault((order.index(row.function), row.dtype), []).append(row)
+    lines = [
+        (
+            [order[value], dtype],
+            [WorstError.of(r for r in group if r.subject == subject) for subject in subjects],
+        )
+        for (value, dtype), group in sorted(pooled.items())
+    ]
+    return ["value", "dtype", *subjects], lines
+
+
 def law_rows(laws: Sequence[LawResidual]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: a line for each law, a column for each backend."""
     subjects = list(dict.fromkeys(r.subject for r in laws))
@@ -168,34 +218,68 @@ def agreement_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
     return [
         [a.function, a.source, f"{a.points:,}", f"{a.largest:.1e}", "holds" if a.holds else "FAILS"]
         for a in agreements
+        if a.source != BOUND
     ]
 
 
-def as_markdown(report: PrecisionReport) -> str:
-    headings, rows = law_rows(report.laws)
+BOUND_HEADINGS = ("truncated series", "points", "largest error/bound", "verdict")
+
+
+def bound_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
+    return [
+        [a.function, f"{a.points:,}", f"{a.largest:.3f}", "holds" if a.holds else "FAILS"]
+        for a in agreements
+        if a.source == BOUND
+    ]
+
+
+def receipt_lines(receipts: Iterable[Receipt]) -> dict[str, str]:
+    """The id of each receipt, by backend and device."""
+    return {f"{receipt.backend} {receipt.device}": receipt.id for receipt in receipts}
+
+
+def facts_of(report: PrecisionReport, receipts: Sequence[Receipt]) -> dict[str, str]:
+    """What a reader has to know first, besides the verdict."""
+    ids = ", ".join(f"{place} {found}" for place, found in receipt_lines(receipts).items())
+    why = "none, since the run was interrupted" if report.interrupted else "none"
+    facts = dict(report.setting)
+    facts["size"] += f", {facts.pop('seconds')} s"
+    return facts | {"receipts": ids or why}
+
+
+def as_markdown(report: PrecisionReport, receipts: Sequence[Receipt] = ()) -> str:
+    headings, lines = error_table(report.judged)
+    errors = [[*words, *("" if w is None else str(w) for w in worst)] for words, worst in lines]
+    skips = [f"- {skip.name}: {skip.reason}" for skip in report.skipped]
+    folded = [f"<details><summary>{len(skips)} skipped</summary>\n", *skips, "\n</details>\n"]
     parts = [
-        "# Precision report\n",
-        "\n".join(f"- {key}: {value}" for key, value in report.setting.items()) + "\n",
-        *(f"- skipped {skip.name}: {skip.reason}\n" for skip in report.skipped),
+        f"# Precision report: {report.verdict}\n",
         f"{report.summary}.\n",
         *(f"- **{failure}**\n" for failure in report.failures),
-        f"## Largest errors\n\n{YARDSTICK}.\n",
-        markdown_table(*summary_table([row_of(row) for row in report.judged])),
+        markdown_table(("", ""), facts_of(report, receipts).items()),
+        *(folded if skips else ()),
+        f"## Largest errors\n\nError/ceiling, in eps: {YARDSTICK}.\n",
+        markdown_table(headings, errors),
         "## Laws of DLMF chapter 23\n",
-        markdown_table(headings, rows),
+        markdown_table(*law_rows(report.laws)),
         "## The oracle against other formulas\n",
         markdown_table(AGREEMENT_HEADINGS, agreement_rows(report.agreements)),
+        "## Errors of truncated series and their bounds\n",
+        markdown_table(BOUND_HEADINGS, bound_rows(report.agreements)),
         "## Every row\n",
         markdown_table(HEADINGS, map(cells, report.judged)),
     ]
     return "\n".join(parts)
 
 
-def as_json(report: PrecisionReport) -> str:
+def as_json(report: PrecisionReport, receipts: Sequence[Receipt] = ()) -> str:
     return json.dumps(
         {
+            "verdict": report.verdict,
             "circumstances": dict(report.setting),
+            "receipts": receipt_lines(receipts),
             "summary": report.summary,
+            "interrupted": report.interrupted,
             "failures": report.failures,
             "skipped": {skip.name: skip.reason for skip in report.skipped},
             "rows": [row_of(row) for row in report.judged],
@@ -206,30 +290,77 @@ def as_json(report: PrecisionReport) -> str:
     )
 
 
-def print_report(report: PrecisionReport, console: Console) -> None:
-    for key, value in report.setting.items():
-        console.print(f"[bold]{key}[/]: {escape(value)}", highlight=False, soft_wrap=True)
+# --- The terminal ----------------------------------------------------------------------------
+
+_MOST_FAILURES = 10  # that are printed; the files have them all
+_MOST_COLUMNS = 5  # of backends side by side in 80 columns
+_COLOURS = {"PASS": "green", "FAIL": "red", "INCOMPLETE": "yellow"}
+
+
+def print_report(
+    report: PrecisionReport,
+    console: Console,
+    receipts: Sequence[Receipt] = (),
+    group: Callable[[str], str] = str,
+) -> None:
+    """A line for each function, a column for each backend; the files have the details.
+
+    `group` gives the column that the rows of a subject belong to.
+    """
+    colour = _COLOURS[report.verdict]
+    verdict = f"[bold {colour}]{report.verdict}[/] {report.summary}"
+    console.print(verdict, highlight=False, soft_wrap=True)
+    for key, value in facts_of(report, receipts).items():
+        console.print(f"{key}: {escape(value)}", highlight=False, soft_wrap=True)
     for skip in report.skipped:
-        console.print(f"[yellow]skipped[/] {skip.name}: {escape(skip.reason)}")
-    rows = [cells(row) for row in report.judged]
-    console.print(_table("Scaled error in eps", HEADINGS, rows, caption=YARDSTICK))
-    headings, laws = law_rows(report.laws)
-    console.print(_table("Laws of DLMF 23: residual over the absolute terms, eps", headings, laws))
-    oracle = agreement_rows(report.agreements)
-    console.print(_table("The oracle against other formulas", AGREEMENT_HEADINGS, oracle))
-    for failure in report.failures:
+        line = f"skipped {skip.name}: {escape(skip.reason)}"
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print("largest scaled error/ceiling in eps, over all dtypes and forms:")
+    columns = list(dict.fromkeys(group(row.subject) for row in report.judged))
+    for start in range(0, len(columns), _MOST_COLUMNS):
+        console.print(_function_table(report, columns[start : start + _MOST_COLUMNS], group))
+    for failure in report.failures[:_MOST_FAILURES]:
         console.print(f"[bold red]FAILS[/] {escape(failure)}", soft_wrap=True, highlight=False)
-    console.print(("[green]" if not report.failures else "[red]") + report.summary)
+    left = len(report.failures) - _MOST_FAILURES
+    if left > 0:
+        console.print(f"and {left} more failures, which --output writes down", highlight=False)
 
 
-def _table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str | None = None
+def _function_table(
+    report: PrecisionReport, columns: Sequence[str], group: Callable[[str], str]
 ) -> Table:
-    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in headings:
-        is_number = heading in ("points", "p99.9", "largest", "baseline", "ceiling")
-        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        marks = {"holds": "[green]holds[/]", "FAILS": "[bold red]FAILS[/]"}
-        table.add_row(*(marks.get(cell, escape(cell)) for cell in row))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("function")
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    table.add_column("verdict")
+    rows: dict[str, list[JudgedRow | LawResidual]] = {line: [] for line in LINES.values()}
+    line_of = {value: LINES[name] for name, each in FUNCTIONS.items() for value in each.values}
+    for row in report.judged:
+        rows[line_of[row.function]].append(row)
+    rows["laws of DLMF 23"] = list(report.laws)
+    for name, found in rows.items():
+        worst = [
+            WorstError.of(row for row in found if group(row.subject) == column)
+            for column in columns
+        ]
+        known = [each for each in worst if each is not None]
+        if known:
+            marked = (_marked(each) for each in worst)
+            table.add_row(name, *marked, _verdict(all(each.passes for each in known)))
+    opinions = [a for a in report.agreements if a.source != BOUND]
+    limits = [a for a in report.agreements if a.source == BOUND]
+    for name, rested in (("the oracle", opinions), ("truncation bounds", limits)):
+        if rested:
+            table.add_row(name, *("" for _ in columns), _verdict(all(a.holds for a in rested)))
     return table
+
+
+def _marked(worst: WorstError | None) -> str:
+    if worst is None:
+        return ""
+    return str(worst) if worst.passes else f"[bold red]{worst}[/]"
+
+
+def _verdict(holds: bool) -> str:
+    return "[green]holds[/]" if holds else "[bold red]FAILS[/]"

@@ -85,11 +85,8 @@ def precision_table(report: Mapping[str, Any]) -> str:
 def claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     listed = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    table = markdown_table(
-        ["finding", "in the paper", "what is right"],
-        [[c["id"], c["place"], c["correction"]] for c in claims if c["verdict"] == "false"],
-    )
     return (
-        f"Of {len(claims)} findings: {listed} (`wefpe claims`; "
-        f"[all of them, with evidence](docs/claims.md)). The false ones:\n\n{table}"
+        "**The paper, checked.** Each of its statements runs as a check that computes its own "
+        f"verdict: of {len(claims)}, {listed} (`wefpe claims`; "
+        "[all of them, with evidence](docs/claims.md))."
     )

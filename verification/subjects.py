@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,37 @@ from wefpe_core import (
 from wefpe_core.registry import backend_descriptions
 
 DTYPES = ("complex128", "complex64")
+# Those that are measured unless one is named. JAX is not: compiling it takes very long.
 BACKENDS = ("numpy", "torch")
 DEVICES = ("cpu", "cuda")
 # The functions of one point, which NumPy evaluates without arrays or compiled.
-POINT_FUNCTIONS = ("wp_and_prime", "zeta", "sigma", "green", "inverse_wp")
+POINT_FUNCTIONS = (
+    *("wp_and_prime", "zeta", "sigma", "green", "inverse_wp"),
+    *("ellipj", "jacobi", "jtheta", "jtheta derivatives", "sigma_k"),
+)
+# Those that are measured compiled by numba whatever the size. The others have a program for each
+# kind, index or order, which take minutes to compile.
+QUICKLY_COMPILED = (*POINT_FUNCTIONS[:6], "ellipk")
+
+
+# The number of results, where it is not 1.
+RESULTS = {
+    **dict.fromkeys(("wp_and_prime", "lattice_sum", "add", "invariants", "quasi_periods"), "12"),
+    "roots": "123",
+}
+# A real value, such as that of the Green function, has the precision of a complex argument.
+_SAME_PRECISION: dict[str, tuple[type, ...]] = {
+    "complex128": (np.complex128, np.float64),
+    "complex64": (np.complex64, np.float32),
+}
+
+
+def _same_precision(array: npt.NDArray[Any]) -> tuple[type, ...]:
+    return _SAME_PRECISION[np.result_type(array.dtype, np.complex64).name]
+
+
+class MisbehavingBackendError(WefpeError, RuntimeError):
+    """A backend of somebody else raised an error, or returned what no backend may return."""
 
 
 @dataclass(frozen=True)
@@ -44,39 +72,78 @@ class Subject:
     within: Callable[[], AbstractContextManager[Any]] = nullcontext  # how it is run
     one_by_one: bool = False  # whether each point is a Python number and a call of its own
     stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
+    is_ours: bool = True  # whether the backend comes with the project, or must be distrusted
 
     def evaluate(
         self,
         function: str,
         *arrays: npt.NDArray[Any],
-        lattice: Lattice,
+        lattice: Lattice | None,
         options: tuple[Any, ...] = (),
     ) -> tuple[npt.NDArray[Any], ...]:
-        """Values of a method of the backend, always as a tuple of NumPy arrays."""
+        """Values of a method of the backend, always as a tuple of NumPy arrays.
+
+        With None for the lattice the method is one that takes none.
+        """
+        given = () if lattice is None else (self.to_lattice(lattice, arrays[0].dtype),)
+        if not self.is_ours:
+            return self._evaluate_foreign(function, arrays, given, options)
         if self.one_by_one:
             method = getattr(self.backend, function)
             calls = [
-                method(*point, lattice)
+                method(*point, *given)
                 for point in zip(*map(np.ndarray.tolist, arrays), strict=True)
             ]
             return tuple(np.atleast_2d(np.array(calls).T))
         arguments = [self.to_backend(array) for array in arrays]
-        given = self.to_lattice(lattice, arrays[0].dtype)
         with self.within():
-            values = getattr(self.backend, function)(*arguments, given, *options)
+            values = getattr(self.backend, function)(*arguments, *given, *options)
         values = values if isinstance(values, tuple) else (values,)
-        return tuple(_to_numpy(value) for value in values)
+        return tuple(np.asarray(self.backend.to_numpy(value)) for value in values)
+
+    def _evaluate_foreign(
+        self,
+        function: str,
+        arrays: Sequence[npt.NDArray[Any]],
+        given: tuple[Any, ...],
+        options: tuple[Any, ...],
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """What code that is not ours returns, with one clear error for what it must not."""
+        what = f"{function} of the backend {self.label!r}"
+        try:
+            arguments = [self.to_backend(array) for array in arrays]
+            values = getattr(self.backend, function)(*arguments, *given, *options)
+            values = values if isinstance(values, tuple) else (values,)
+            found = [np.asarray(self.backend.to_numpy(value)) for value in values]
+        except Exception as error:
+            raise MisbehavingBackendError(
+                f"{what} raised {type(error).__name__}: {error}"
+            ) from error
+        count = len(RESULTS.get(function, "1"))
+        if len(found) != count:
+            raise MisbehavingBackendError(f"{what} returned {len(found)} values, not {count}")
+        for value, array in zip(values, found, strict=True):
+            if isinstance(value, list):
+                raise MisbehavingBackendError(f"{what} returned a list where an array is due")
+            if arrays and array.shape != arrays[0].shape:
+                raise MisbehavingBackendError(
+                    f"{what} returned the shape {array.shape} for {arrays[0].shape}"
+                )
+            if arrays and array.dtype.type not in _same_precision(arrays[0]):
+                raise MisbehavingBackendError(
+                    f"{what} returned {array.dtype} for {arrays[0].dtype}"
+                )
+        return tuple(found)
 
     def evaluate_constants(
         self, function: str, lattice: Lattice, dtype: np.dtype[Any]
     ) -> tuple[npt.NDArray[Any], ...]:
         """Values of a method that takes the lattice alone, as arrays of one element."""
-        values = getattr(self.backend, function)(self.to_lattice(lattice, dtype))
-        return tuple(np.atleast_1d(_to_numpy(value)) for value in values)
-
-
-def _to_numpy(value: Any) -> npt.NDArray[Any]:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+        given = (self.to_lattice(lattice, dtype),)
+        if not self.is_ours:
+            return tuple(map(np.atleast_1d, self._evaluate_foreign(function, (), given, ())))
+        values = getattr(self.backend, function)(*given)
+        return tuple(np.atleast_1d(self.backend.to_numpy(value)) for value in values)
 
 
 def numpy_subject() -> Subject:
@@ -94,13 +161,13 @@ def scalar_subject() -> Subject:
     )
 
 
-def compiled_numpy_subject() -> Subject:
+def compiled_numpy_subject(functions: tuple[str, ...] = QUICKLY_COMPILED) -> Subject:
     """NumPy compiled by numba. Raises MissingDependencyError without it."""
     return Subject(
         "numpy compiled",
         get_backend("numpy", compile=True),
         lambda array: array,
-        functions=POINT_FUNCTIONS,
+        functions=functions,
         stands_on=("numba",),
     )
 
@@ -136,6 +203,90 @@ def tensor_lattice_subject(device: str) -> Subject:
         to_lattice=to_lattice,
         contract="accuracy_of_tensor_lattices",
     )
+
+
+def jax_subjects() -> list[Subject]:
+    """JAX on its default device, on lattices of numbers and of arrays; it gets double precision."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    return [replace(subject, stands_on=("jax",)) for subject in general_subjects("jax")]
+
+
+# The precision in which a backend is measured that has any.
+_LOWEST = {"mpmath": {"dps": 15}, "flint": {"digits": 17}}
+
+
+def general_subjects(name: str, devices: Sequence[str] = ()) -> list[Subject]:
+    """Any backend, as its capabilities describe it, on its devices or on those named."""
+    backend = get_backend(name, **_LOWEST.get(name, {}))
+    can = backend.capabilities
+    dtypes = tuple(dtype for dtype in DTYPES if dtype in can.dtypes)
+    found = []
+    for device in can.devices if not devices else [d for d in can.devices if d in devices]:
+        plain = Subject(
+            name if can.devices == ("cpu",) and name != "jax" else f"{name} {device}",
+            backend,
+            partial(backend.from_numpy, device=device),
+            contract=declared_table(backend),
+            dtypes=dtypes,
+            stands_on=(name,),
+            is_ours=name in _OURS,
+        )
+        found.append(plain)
+        if not can.differentiable_in_lattice:
+            continue
+        if can.gradients_by not in ("torch", "jax"):
+            raise MisbehavingBackendError(
+                f"the backend {name!r} says that it is differentiable in the lattice, but its "
+                f"gradients_by is {can.gradients_by!r}, not 'torch' or 'jax'"
+            )
+        found.append(
+            replace(
+                plain,
+                label=f"{plain.label} {'tensors' if can.gradients_by == 'torch' else 'arrays'}",
+                to_lattice=partial(_array_lattice, backend, device),
+                contract="accuracy_of_tensor_lattices",
+            )
+        )
+    return found
+
+
+_OURS = frozenset(
+    row.name for row in backend_descriptions() if row.location.startswith("backends.")
+)
+
+
+def _array_lattice(
+    backend: AbstractBackend[Any], device: str, lattice: Lattice, dtype: np.dtype[Any]
+) -> Lattice:
+    """The lattice with half-periods as arrays of the backend, zero-dimensional."""
+    kind = np.result_type(dtype, np.complex64)
+    omegas = (complex(lattice.omega1), complex(lattice.omega3))
+    return Lattice(*(backend.from_numpy(np.array(w, kind), device) for w in omegas))
+
+
+def declared_table(backend: AbstractBackend[Any]) -> str:
+    """The table of ceilings a backend is judged by: the general one, or one of its own."""
+    return f"accuracy of {backend.name}" if backend.contracts else "accuracy"
+
+
+def with_declared(contracts: dict[str, Any], subjects: Sequence[Subject]) -> dict[str, Any]:
+    """The contracts, and those that backends declare themselves; the rest stays as it is."""
+    merged = dict(contracts)
+    for subject in subjects:
+        if not subject.backend.contracts or subject.contract != declared_table(subject.backend):
+            continue
+        table = dict(contracts["accuracy"])
+        for value, ceilings in subject.backend.contracts.items():
+            if value not in table:
+                raise MisbehavingBackendError(
+                    f"the backend {subject.label!r} declares a contract for {value!r}; "
+                    f"there are {', '.join(table)}"
+                )
+            table[value] = {dtype: {"largest": float(c)} for dtype, c in ceilings.items()}
+        merged[subject.contract] = table
+    return merged
 
 
 class DoublePrecisionError(WefpeError, TypeError):
@@ -175,6 +326,8 @@ def single_precision_subject(device: str) -> Subject:
 
 
 def cuda_is_available() -> bool:
+    if "torch" not in available_backends():
+        return False
     import torch
 
     return torch.cuda.is_available()
@@ -184,7 +337,7 @@ def cuda_is_available() -> bool:
 class Skip:
     """What is not measured, and why."""
 
-    name: str  # torch, cuda, flint or numba, as in --require
+    name: str  # torch, jax, cuda, flint, numba or scipy, as in --require
     reason: str
 
     @classmethod
@@ -200,16 +353,27 @@ def subjects_here(
 ) -> tuple[list[Subject], list[Skip]]:
     """The chosen backends on the chosen devices, and why some of them cannot run here.
 
-    `compiled` names the functions that are measured in the form torch compiles too.
+    `compiled` names the functions that are measured in the form torch compiles too. If they are
+    many, so are those that numba compiles.
     """
+    is_thorough = len(compiled) > 1
     subjects: list[Subject] = []
     skipped: list[Skip] = []
     if "numpy" in backends:
         subjects += [numpy_subject(), scalar_subject()]
         try:
-            subjects.append(compiled_numpy_subject())
+            functions = (*POINT_FUNCTIONS, "ellipk") if is_thorough else QUICKLY_COMPILED
+            subjects.append(compiled_numpy_subject(functions))
         except MissingDependencyError as error:
             skipped.append(Skip("numba", str(error)))
+    if "jax" in backends:
+        if "jax" in available_backends():
+            subjects += jax_subjects()
+        else:
+            skipped.append(Skip.not_installed("jax"))
+    for name in backends:
+        if name not in (*BACKENDS, "jax"):
+            subjects += general_subjects(name, devices if "cpu" not in devices else ())
     if "torch" not in backends:
         return subjects, skipped
     if "torch" not in available_backends():
@@ -226,7 +390,7 @@ def subjects_here(
             single_precision_subject(device),
         ]
         if compiled:
-            dtypes = DTYPES if len(compiled) > 1 else DTYPES[:1]
+            dtypes = DTYPES if is_thorough else DTYPES[:1]
             subject = torch_subject(device, compile=True)
             subjects.append(replace(subject, functions=tuple(compiled), dtypes=dtypes))
     return subjects, skipped

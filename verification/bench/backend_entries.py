@@ -51,6 +51,27 @@ def uniform_points(count: int, dtype: str = "complex128") -> Points:
     return points.astype(dtype)
 
 
+PARAMETER = 0.3  # m of Jacobi's functions
+ELLIPJ, ELLIPJ_SCIPY = "numpy compiled: ellipj of real u", "scipy: ellipj of real u"
+
+
+def ellipj_of(backend: str, **options: Any) -> Callable[[Points, str], Work]:
+    """sn, cn, dn and am of real arguments, all of them, as SciPy computes them."""
+
+    def prepare(z: Points, device: str) -> Work:
+        function, u = get_backend(backend, **options).ellipj, np.ascontiguousarray(z.real)
+        return lambda: function(u, PARAMETER)
+
+    return prepare
+
+
+def ellipj_of_scipy(z: Points, device: str) -> Work:
+    from scipy.special import ellipj
+
+    u = np.ascontiguousarray(z.real)
+    return lambda: ellipj(u, PARAMETER)
+
+
 def numpy_function(name: str) -> Callable[[Points, str], Work]:
     def prepare(z: Points, device: str) -> Work:
         function = getattr(get_backend("numpy"), name)
@@ -115,6 +136,30 @@ def torch_step(*, lattice: bool, **options: bool) -> Callable[[Points, str], Wor
         return step
 
     return prepare
+
+
+def jax_function(name: str) -> Callable[[Points, str], Work]:
+    """What JAX compiles at the first call; it gets double precision."""
+
+    def prepare(z: Points, device: str) -> Work:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        backend = get_backend("jax")
+        array, function = backend.from_numpy(z), getattr(backend, name)
+        return lambda: jax.block_until_ready(function(array, LATTICE))
+
+    return prepare
+
+
+def jax_compilation(z: Points, device: str) -> Work:
+    """Tracing and compiling wp and wp' anew; divided by the points like all figures."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    backend = get_backend("jax")
+    array = backend.from_numpy(z)
+    return lambda: jax.jit(lambda z: backend.wp_and_prime(z, LATTICE)).lower(array).compile()
 
 
 def numpy_lattice_sum(z: Points, device: str) -> Work:
@@ -201,6 +246,26 @@ def elliptix_loop(z: Points, device: str) -> Work:
     ]
 
 
+def real_parameters(z: Points) -> npt.NDArray[np.float64]:
+    """Parameters m in [0, 1), one for each point."""
+    return np.random.default_rng(SEED).random(len(z))
+
+
+def ellipk_of(backend: str, **options: Any) -> Callable[[Points, str], Work]:
+    def prepare(z: Points, device: str) -> Work:
+        function, m = get_backend(backend, **options).ellipk, real_parameters(z)
+        return lambda: function(m)
+
+    return prepare
+
+
+def scipy_ellipk(z: Points, device: str) -> Work:
+    from scipy.special import ellipk
+
+    m = real_parameters(z)
+    return lambda: ellipk(m)
+
+
 NUMPY_NUMBER = "numpy: wp alone, one number in a call"
 NUMPY_NUMBER_BOTH = "numpy: wp, wp', one number in a call"
 NUMBA_NUMBER = "numpy compiled: wp, wp', one number in a call"
@@ -210,6 +275,8 @@ COMPILED = "torch compiled: wp, wp'"
 COMPILED_GRID = "torch compiled: wp, wp', 14 x 14 grid"
 COMPILED_STEP = "torch compiled: forward + backward in z"
 COMPILED_LATTICE_STEP = "torch compiled: forward + backward in z and lattice"
+JAX = "jax: wp, wp'"
+JAX_COMPILATION = "jax: compiling wp, wp' for 20 000 points"
 EAGER = "torch eager: wp, wp'"
 EAGER_STEP = "torch eager: forward + backward in z"
 EAGER_LATTICE_STEP = "torch eager: forward + backward in z and lattice"
@@ -223,6 +290,8 @@ MPMATH_BACKEND = "mpmath backend, 15 digits: wp, wp'"
 PARI = "cypari: wp, wp', in a loop"
 ELLIPTIX = "elliptix: wp, wp', in a loop"
 
+ELLIPK, ELLIPK_SCIPY = "numpy compiled: ellipk of real m", "scipy: ellipk of real m"
+
 _WP = "wp_and_prime"
 _COMPILED = torch_function(_WP, compile=True)
 
@@ -233,6 +302,9 @@ ENTRIES = (
     BackendEntry("numpy: sigma", numpy_function("sigma")),
     BackendEntry("numpy: green", numpy_function("green")),
     BackendEntry("numpy: inverse_wp", numpy_function("inverse_wp"), max_points=200_000),
+    BackendEntry("numpy: ellipj", ellipj_of("numpy")),
+    BackendEntry(ELLIPJ, ellipj_of("numpy", compile=True), "numba"),
+    BackendEntry(ELLIPJ_SCIPY, ellipj_of_scipy, "scipy"),
     BackendEntry(NUMPY_NUMBER, numpy_loop("wp"), max_points=5_000),
     BackendEntry(NUMPY_NUMBER_BOTH, numpy_loop(_WP), max_points=5_000),
     BackendEntry(NUMBA_NUMBER, numpy_loop(_WP, compile=True), "numba", max_points=5_000),
@@ -246,6 +318,9 @@ ENTRIES = (
     BackendEntry(
         COMPILED_LATTICE_STEP, torch_step(lattice=True, compile=True), "torch", compiles=True
     ),
+    BackendEntry(JAX, jax_function(_WP), "jax"),
+    BackendEntry(f"{JAX}, complex64", jax_function(_WP), "jax", "complex64"),
+    BackendEntry(JAX_COMPILATION, jax_compilation, "jax", max_points=20_000, compiles=True),
     BackendEntry(EAGER, torch_function(_WP), "torch", max_points=20_000),
     BackendEntry(EAGER_STEP, torch_step(lattice=False), "torch", max_points=20_000),
     BackendEntry(EAGER_LATTICE_STEP, torch_step(lattice=True), "torch", max_points=20_000),
@@ -258,6 +333,9 @@ ENTRIES = (
     BackendEntry(MPMATH_BACKEND, backend_loop("mpmath", dps=15), max_points=200),
     BackendEntry(PARI, pari_loop, "cypari", max_points=5_000),
     BackendEntry(ELLIPTIX, elliptix_loop, "elliptix", max_points=1_000),
+    BackendEntry("numpy: ellipk of real m", ellipk_of("numpy")),
+    BackendEntry(ELLIPK, ellipk_of("numpy", compile=True), "numba"),
+    BackendEntry(ELLIPK_SCIPY, scipy_ellipk, "scipy"),
 )
 
 COMPARISONS = (
@@ -270,8 +348,11 @@ COMPARISONS = (
     Comparison(FLINT, COMPILED, at_least=500.0),
     Comparison(FLINT, NUMPY_NUMBER, at_least=1.0),
     Comparison(NUMBA, NUMBA_THREADS),
+    Comparison(ELLIPJ_SCIPY, ELLIPJ, at_least=1.0),
+    Comparison(ELLIPK_SCIPY, ELLIPK, at_least=1.0),
     Comparison(FLINT_BACKEND, COMPILED),
     Comparison(MPMATH_BACKEND, COMPILED),
+    Comparison(JAX, COMPILED),
     Comparison(PARI, COMPILED),
     Comparison(ELLIPTIX, COMPILED),
     Comparison(EAGER, COMPILED),

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
 from training.encodings.learned_lattice import LatticeParameter
-from training.encodings.weierstrass_bias import RelativeEncoding
 from training.encodings.weierstrass_hybrid import HybridEncoding
 from verification.bench import benchmark
 from verification.bench.benchmark import Work
@@ -98,8 +97,6 @@ def ceilings_of(encoding: AbstractEncoding) -> dict[str, float]:
     if _has_hidden_layers(encoding):
         for way in ("eager", "compiled"):
             ceilings[way] += budget("hidden layers", way)
-    if any(isinstance(module, RelativeEncoding) for module in encoding.modules()):
-        ceilings["compiled"] += budget("features of pairs", "compiled")
     if isinstance(encoding, HybridEncoding):
         ceilings["eager"] += budget("mixing with a table", "eager")
     return ceilings

@@ -18,7 +18,7 @@ from rich.table import Table
 from verification.bench import backend_entries, benchmark
 from verification.bench.backend_entries import BackendEntry, Comparison
 from verification.bench.benchmark import Quantity
-from wefpe_core import get_backend
+from wefpe_core import InputError, get_backend
 from wefpe_core.reporting import cores_and_load, describe_versions, processor_name
 
 YARDSTICK = "numpy.exp"
@@ -144,6 +144,8 @@ def run(
     """Time the entries whose name contains `only`, print the tables, and judge if asked to."""
     benchmark.check_device(device)
     entries = [entry for entry in entries if only in entry.name]
+    if not entries and only not in MEMORY:
+        raise InputError(f"nothing to time has {only!r} in its name")
     where = f"period parallelogram of {backend_entries.LATTICE}"
     setting = {
         "versions": describe_versions(_PACKAGES),

@@ -66,6 +66,12 @@ ENTRIES = (
     ModelEntry("weierstrass_hybrid", "weierstrass_hybrid", {"table": "fresh"}),
     ModelEntry("weierstrass_relative", "weierstrass_relative"),
     ModelEntry("weierstrass_green", "weierstrass_green"),
+    ModelEntry("weierstrass_heat", "weierstrass_heat"),
+    ModelEntry("relative_table", "relative_table"),
+    ModelEntry("alibi2d", "alibi2d"),
+    ModelEntry("gaussian", "gaussian"),
+    ModelEntry("lookhere", "lookhere"),
+    ModelEntry("liere", "liere"),
     ModelEntry("combined", "combined"),
 )
 # (slower, faster, promised quotient of their steps)

@@ -21,7 +21,7 @@ import wefpe_core
 from verification.claims import CLAIMS, table_one
 from verification.claims.claim import Claim, Finding, Verdict
 from verification.html_page import PageSection, PageTable, html_page, prepare_output
-from wefpe_core import InputError
+from wefpe_core import InputError, MissingDependencyError
 from wefpe_core.reporting import markdown_table
 
 TITLE = "Claims of arXiv:2508.19167, computed"
@@ -36,23 +36,26 @@ _HEADINGS = ("claim", "place", "statement", "correction", "evidence", "verdict")
 
 
 class CheckedClaim(NamedTuple):
-    """A claim with its finding, or with the error that its check raised."""
+    """A claim with its finding, or why there is none."""
 
     claim: Claim
     finding: Finding | None
-    error: str = ""
+    error: str = ""  # what the check raised
+    missing: str = ""  # the library that the check needs and that is not installed
 
     @property
     def verdict(self) -> str:
-        return self.finding.verdict.value if self.finding else "crashed"
+        if self.finding:
+            return self.finding.verdict.value
+        return "skipped" if self.missing else "crashed"
 
     @property
     def evidence(self) -> str:
-        return self.finding.evidence if self.finding else self.error
+        return self.finding.evidence if self.finding else self.missing or self.error
 
 
 def check_claims(*, only: str | None = None, output: Path | None = None, seeds: int = 20) -> int:
-    """Check, print, and write what is asked for; 1 if a check crashed, 0 if every one ran."""
+    """Check, print, and write what is asked for; 1 if a check crashed, else 0."""
     claims = chosen_claims(only, seeds)
     if output:
         prepare_output(output)
@@ -64,7 +67,7 @@ def check_claims(*, only: str | None = None, output: Path | None = None, seeds: 
     if output:
         write_files(checked, output)
         console.print(f"written: {output}/claims.json, claims.md, claims.html")
-    return 1 if any(each.finding is None for each in checked) else 0
+    return 1 if any(each.error for each in checked) else 0
 
 
 def chosen_claims(only: str | None, seeds: int) -> list[Claim]:
@@ -90,15 +93,19 @@ def check_each(claims: Iterable[Claim]) -> Iterator[CheckedClaim]:
     for claim in claims:
         try:
             yield CheckedClaim(claim, claim.check())
+        except MissingDependencyError as error:
+            yield CheckedClaim(claim, None, missing=str(error))
         except Exception as error:
             yield CheckedClaim(claim, None, f"{type(error).__name__}: {error}")
 
 
 def summary(checked: Sequence[CheckedClaim]) -> str:
     counts = Counter(each.verdict for each in checked)
-    order = [*(verdict.value for verdict in Verdict), "crashed"]
+    order = [*(verdict.value for verdict in Verdict), "skipped", "crashed"]
     parts = [f"{counts[name]} {name}" for name in order if counts[name]]
-    return f"{len(checked)} claims: {', '.join(parts)}"
+    text = f"{len(checked)} claims: {', '.join(parts)}"
+    skipped = ", ".join(each.claim.id for each in checked if each.missing)
+    return f"{text}; skipped for want of a library: {skipped}" if skipped else text
 
 
 def versions_and_platform() -> str:
@@ -116,7 +123,9 @@ def terminal_table(checked: Sequence[CheckedClaim]) -> Table:
     table.add_column("verdict", no_wrap=True)
     table.add_column("evidence", ratio=1)
     for each in checked:
-        colour = _COLOURS[each.finding.verdict] if each.finding else "bold red reverse"
+        colour = "bold red reverse" if each.error else "bold"
+        if each.finding:
+            colour = _COLOURS[each.finding.verdict]
         # Text, not markup: evidence is full of square brackets.
         table.add_row(
             each.claim.id,
@@ -157,7 +166,9 @@ def as_markdown(checked: Sequence[CheckedClaim]) -> str:
 
 
 def as_html(checked: Sequence[CheckedClaim]) -> str:
-    marks = [_MARKS.get(c.finding.verdict, "") if c.finding else "bad" for c in checked]
+    marks = [
+        _MARKS.get(c.finding.verdict, "") if c.finding else "bad" * bool(c.error) for c in checked
+    ]
     verdicts = PageTable(_HEADINGS, _rows(checked), marks, prose=True)
     sections = [PageSection("Verdicts", tables=[verdicts])]
     for each in checked:

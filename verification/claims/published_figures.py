@@ -26,6 +26,7 @@ from verification.claims.table_one import (
     coordinate_features,
     patch_features,
 )
+from wefpe_core.errors import import_optional
 
 # A table of positions (patches, width) for each draw of the weights.
 Tables = Callable[[np.random.Generator], Array]
@@ -175,6 +176,7 @@ def attention_of(label: str) -> Statistics:
 
     def measured(seeds: int) -> list[Any]:
         # Imported here because all other claims but F31 are checked without torch.
+        import_optional("torch", purpose="the attention of a new model", extra="training")
         from training.study.encoding_choice import EncodingChoice
         from training.study.initial_attention import measure
 

@@ -112,7 +112,7 @@ def usage(kernel: Kernel, capability: int) -> Usage:
     """Compile a kernel for a capability and let ptxas report on it."""
     from triton import knobs
 
-    ptx = kernel.compiled_again(capability)["ptx"]
+    ptx = kernel.compiled_again(capability)
     architecture = re.search(r"\.target (sm_\w+)", ptx)
     if architecture is None:
         raise emulated_cuda.EmulationError(f"{kernel.name}: the PTX names no target")

@@ -21,16 +21,21 @@ _LOGIC = {"and": "&", "or": "|", "xor": "^"}
 # Not those with ftz: they belong to functions whose author chose every rounding.
 _FUSIBLE = (("f32",), ("f64",), ("rn", "f32"), ("rn", "f64"))
 
-# Errors of approximate instructions by the PTX ISA: C expression, kind of bound, bound.
+# Errors of approximate instructions: C expression, kind of bound, bound. They are those of the PTX
+# ISA, chapter "Floating Point Instructions", under the name of each: div.full 2 ulp, rcp.approx
+# 1 ulp, ex2.approx 2 ulp; relatively, sqrt.approx 2^-23 and rsqrt.approx 2^-22.9; absolutely,
+# lg2.approx 2^-22 between 1/2 and 2 (elsewhere relatively, and there |lg2| is at least 1), and
+# sin.approx and cos.approx 2^-20.5 up to 2 pi and 2^-14.7 up to 100 pi.
+_OF_ANGLE = "(fabs({0}) <= 0x1.921fb54442d18p+2 ? 0x1.6a09e667f3bcdp-21 : 0x1.3b2c47bff832cp-15)"
 _APPROXIMATE = {
     "div": ("{0} / {1}", "within_ulps", "2.0"),
     "rcp": ("1.0 / {0}", "within_ulps", "1.0"),
-    "sqrt": ("sqrt({0})", "within_ulps", "2.0"),
-    "rsqrt": ("1.0 / sqrt({0})", "within_ulps", "2.0"),
+    "sqrt": ("sqrt({0})", "within_share", "0x1p-23"),
+    "rsqrt": ("1.0 / sqrt({0})", "within_share", "0x1.125fbee250669p-23"),
     "ex2": ("exp2({0})", "within_ulps", "2.0"),
-    "lg2": ("log2({0})", "within", "0x1p-22"),
-    "sin": ("sin({0})", "within", "0x1p-20"),
-    "cos": ("cos({0})", "within", "0x1p-20"),
+    "lg2": ("log2({0})", "within", "0x1p-22 * fmax(1.0, fabs(log2({0})))"),
+    "sin": ("sin({0})", "within", _OF_ANGLE),
+    "cos": ("cos({0})", "within", _OF_ANGLE),
 }
 
 
@@ -93,14 +98,15 @@ class AbstractArithmetic(AbstractOperands):
             # rcp.approx.ftz.f64 and its like give the upper half of the bits.
             exact = expression.format(*values)
             return self._store_float(item, f"as_f64(bits_f64({exact}) & 0xffffffff00000000ull)")
-        exact = expression.format(*(f"(double){value}" for value in values))
+        wide = [f"(double){value}" for value in values]
+        exact = expression.format(*wide)
         if "rn" in item.modifiers:  # a double is wide enough to round the exact value once more
             return self._store_float(item, f"(float)({exact})")
         key = " ^ ".join(
             f"((u64){self._value(operand, 'b32')} << {32 * i})"
             for i, operand in enumerate(item.operands[1:])
         )
-        return self._store_float(item, f"{bound}({exact}, {error}, {key})")
+        return self._store_float(item, f"{bound}({exact}, {error.format(*wide)}, {key})")
 
     _do_rcp = _do_sqrt = _do_rsqrt = _do_ex2 = _do_lg2 = _do_sin = _do_cos = _approximate
 

@@ -67,7 +67,7 @@ class PtxOnTheHost:
         may_fuse = bool(self.arithmetic.fusion)
         known = (kernel.ptx, may_fuse)
         if known not in self._loaded:
-            ptx = kernel.compiled_again(enable_fp_fusion=False)["ptx"] if may_fuse else kernel.ptx
+            ptx = kernel.compiled_again(enable_fp_fusion=False) if may_fuse else kernel.ptx
             module = parse(ptx)
             # x86-64 processors since 2013 have fused multiply-adds, without which fma is slow.
             fast = ("-mfma",) if platform.machine() == "x86_64" else ()

@@ -49,6 +49,10 @@ static float within_ulps(double x, double ulps, u64 key) {
   }
   return (float)x;
 }
+/* the same with a relative error */
+static float within_share(double x, double share, u64 key) {
+  return (float)(perturbation && isfinite(x) ? x * (1.0 + direction(key) * share) : x);
+}
 /* the same with an absolute error */
 static float within(double x, double error, u64 key) {
   return (float)(perturbation && isfinite(x) ? x + direction(key) * error : x);

@@ -1,8 +1,8 @@
 """A Triton driver for the emulated device: kernels are compiled for a GPU and launched here.
 
-Triton and ptxas do their full work for the target. A launch, by Inductor or by
-``kernel[grid](...)``, is counted; then the PTX of the kernel runs on the host, or nothing runs if
-only the compiled code is of interest.
+Triton compiles for the target as far as PTX, which nothing here assembles but
+`verification.gpu.kernel_ceilings`. A launch, by Inductor or by ``kernel[grid](...)``, is counted;
+then the PTX of the kernel runs on the host, or nothing runs if only the code is of interest.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Kernel:
     def shared_memory(self) -> int:
         return int(self.options["shared"])
 
-    def compiled_again(self, capability: int | None = None, **options: Any) -> dict[str, Any]:
-        """The code of the same kernel with other options or for another device: ptx and cubin."""
+    def compiled_again(self, capability: int | None = None, **options: Any) -> str:
+        """The PTX of the same kernel with other options or for another device."""
         import triton
         from triton import knobs
         from triton.backends.compiler import GPUTarget
@@ -67,7 +67,7 @@ class Kernel:
             compiled = triton.compile(
                 self.source, target=GPUTarget("cuda", arch, WARP), options=same | options
             )
-        return dict(compiled.asm)
+        return str(compiled.asm["ptx"])
 
 
 class Runner(Protocol):
@@ -112,6 +112,7 @@ def install(run: Runner | None, capability: int = 80) -> None:
 
     knobs.compilation.listener = _remember
     driver.set_active(_driver(run, capability))
+    _shorten_compilation(is_run_here=run is not None)
     _adapt_inductor()
 
 
@@ -122,6 +123,28 @@ def _remember(
     (ptx,) = (path for name, path in metadata_group.items() if name.endswith(".ptx"))
     text = Path(ptx).read_text(encoding="utf-8")
     kernels.setdefault(metadata["hash"], Kernel(metadata["name"], src, dict(metadata), text))
+
+
+def _shorten_compilation(is_run_here: bool) -> None:
+    """Leave out two steps of Triton that change no value and take most of its time.
+
+    These are ptxas, whose code nothing here runs, and, if the PTX is run on the host, the pass that
+    arranges accesses to memory for a GPU.
+    """
+    from triton import knobs
+    from triton.backends.nvidia.compiler import passes
+
+    if is_run_here:
+        passes.ttgpuir.add_coalesce = lambda manager: None
+    key = f"without ptxas{' and coalescing' if is_run_here else ''}"  # for the caches of Triton
+
+    def without_assembler(backend: Any = None, stages: Any = None, *_: Any) -> Any:
+        if stages is None:  # Triton asks for the key
+            return key, key
+        stages["cubin"] = lambda ptx, metadata: b""
+        return None
+
+    knobs.runtime.add_stages_inspection_hook = without_assembler
 
 
 def _driver(run: Runner | None, capability: int) -> Any:

@@ -64,6 +64,7 @@ MODULES: dict[str, tuple[Check, ...]] = {
     "preparation": (series.derivatives, series.accuracy),
     "tracing": _PROGRAMS,
     "emitters": _PROGRAMS,
+    "triton_emitter": _PROGRAMS,
     "polynomials": (programs.polynomial_functions, programs.polynomial_programs),
 }
 

@@ -240,13 +240,13 @@ def single_numbers(b: Backends) -> Iterator[str]:
 
 def triton_text(b: Backends) -> Iterator[str]:
     """The text of kernels, run by stand-ins for Triton's language, has the values of NumPy."""
-    emitters, trace = _module("emitters"), _module("tracing").trace
+    emitter, trace = _module("triton_emitter"), _module("tracing").trace
     for dtype in FORMATS:
         for function, numbers in CASES:
             program = trace(function, ["x", "y"])
             points, want = _expected(function, dtype, numbers)
             table = np.zeros((len(points), len(program.outputs)), dtype)
-            source = emitters.TRITON_HEADER + emitters.triton_prepare(program, "run", dtype)
+            source = emitter.TRITON_HEADER + emitter.triton_prepare(program, "run", dtype)
             triton_stand_in.run(source, "run", len(points), np.array(points, dtype), table)
             if not _same(table, want):
                 yield f"{function.__name__} in {dtype}"
@@ -255,14 +255,14 @@ def triton_text(b: Backends) -> Iterator[str]:
 
 
 def _kernel_text(b: Backends, lattice: Any, name: str, rows: int) -> Iterator[str]:
-    emitters, tracing, constants = (_module(m) for m in ("emitters", "tracing", "constants"))
+    emitter, tracing, constants = (_module(m) for m in ("triton_emitter", "tracing", "constants"))
     function = getattr(_module("kernel"), name)
 
-    def moved(ops: Any, x: Any, y: Any, w3: Any, *table: Any) -> Any:
-        """The kernel at x + i (y + w3), its values once more as if they were slopes."""
+    def doubled(ops: Any, x: Any, y: Any, *table: Any) -> Any:
+        """The kernel at x + iy, its values once more as if they were slopes."""
         numbers = iter(table)
         filled = constants.map_reals(tracing.template_of(constants.DOUBLE), lambda _: next(numbers))
-        values = function(ops, _module("pair").Pair(x, y + w3), filled, constants.DOUBLE)
+        values = function(ops, _module("pair").Pair(x, y), filled, constants.DOUBLE)
         values = values if isinstance(values, tuple) else (values,)
         return (*values, *values)
 
@@ -272,16 +272,16 @@ def _kernel_text(b: Backends, lattice: Any, name: str, rows: int) -> Iterator[st
         constants.map_reals(constants.prepare_numbers(each, constants.DOUBLE), numbers.append)
         known.append(numbers)
     names = [f"t{k}" for k in range(len(known[0]))]
-    program = tracing.trace(moved, ["x", "y", "w3", *names])
+    program = tracing.trace(doubled, ["x", "y", *names])
     rng = np.random.default_rng(3)
     z = rng.uniform(-4, 4, 21) + 1j * rng.uniform(-4, 4, 21)
     values, slopes = np.full((2, rows, 2, 42), np.nan)
-    text = emitters.triton_evaluate(program, "run", "float64", rows, len(names))
-    arrays = (np.tile(z, 2).view(float), np.array([9.0, 9, 9, 9, 9, 9, 9, 0.25]), np.array(known))
+    text = emitter.triton_evaluate(program, "run", "float64", rows, len(names))
+    arrays = (np.tile(z, 2).view(float), np.array(known))
     triton_stand_in.run(
-        emitters.TRITON_HEADER + text, "run", 6, *arrays, values, slopes, 42, 21, BLOCK=8
+        emitter.TRITON_HEADER + text, "run", 6, *arrays, values, slopes, 42, 21, BLOCK=8
     )
-    want = np.atleast_2d(getattr(b.numpy, name)(z + 0.25j, lattice))
+    want = np.atleast_2d(getattr(b.numpy, name)(z, lattice))
     got = values[:, 0, 21:] + 1j * values[:, 1, 21:]
     if not (np.array_equal(got, want) and np.array_equal(values, slopes, equal_nan=True)):
         yield f"{name} as a kernel"

@@ -253,7 +253,7 @@ def _values_from_tables(b: Backends) -> Iterator[str]:
         for lattice in (OBLIQUE, TURNED):
             table = operators.table_of_numbers(lattice, getattr(torch, dtype), z.device)
             for function in ("wp_and_prime", "zeta", "sigma"):
-                got = runners.rows_on_table(points, None, table, function, "z", 0)[0]
+                got = runners.rows_on_table(points, table, function, "z", 0)[0]
                 with torch.autograd.forward_ad.dual_level():  # by torch's own operators
                     want = getattr(b.torch, function)(z, lattice)
                 want = torch.stack(want if isinstance(want, tuple) else (want,))
