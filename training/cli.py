@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from training.errors import PREEMPTED, PreemptedError
 from wefpe_core import __version__
-from wefpe_core.errors import WefpeError, did_you_mean
+from wefpe_core.errors import WefpeError, did_you_mean, foreign_package, install_command
 
 INTERRUPTED = 130  # the exit code that typer gives to Ctrl-C
 USER_ERROR = 2
@@ -33,6 +36,9 @@ COMMANDS = {
         "training.commands.train:train", "Train a model from a config, or resume it; test it once."
     ),
     "evaluate": Command("training.commands.evaluate:evaluate", "Evaluate a finished run again."),
+    "score": Command(
+        "training.commands.score:score", "Score published weights with their own head."
+    ),
     "compare": Command(
         "training.commands.compare:compare", "Train encodings x seeds, with paired statistics."
     ),
@@ -45,14 +51,19 @@ COMMANDS = {
     "results": Command(
         "training.commands.results:results", "Make tables and figures from published rows."
     ),
+    "explore": Command(
+        "training.commands.explore:explore", "Write a page to play with a lattice and its wp."
+    ),
     "encodings": Command(
         "training.commands.encodings:encodings", "List the positional encodings and their options."
     ),
     "backends": Command(
-        "training.commands.backends:backends", "List the backends and whether they work here."
+        "training.commands.backends:backends",
+        "List the backends, how they work and stand here.",
     ),
     "verify": Command(
-        "training.commands.verify:verify", "Measure every backend against the reference."
+        "training.commands.verify:verify",
+        "Measure every backend or a finished run.",
     ),
     "gpu": Command(
         "training.commands.gpu:app", "Run the code for GPUs on a device that is emulated."
@@ -130,21 +141,37 @@ def wefpe(
     """Weierstrass elliptic functions of verified precision, and vision transformers with them."""
 
 
+def _is_ours(package: str) -> bool:
+    """Whether a package lies beside this one, so that it is not another of the same name."""
+    spec = find_spec(package)
+    here = Path(__file__).parents[1]
+    return spec is not None and spec.origin is not None and Path(spec.origin).parents[1] == here
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``wefpe`` with these words, those of the process by default; the exit code.
 
-    It is 0, or 2 for a mistake that the user can put right, or what the command returns.
+    It is 0, or 2 for a mistake that the user can put right, or 75 for a training that was asked to
+    stop and can be resumed, or what the command returns.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     program = f"wefpe {words[0]}" if words and words[0] in COMMANDS else "wefpe"
     try:
         code = app(words or ["--help"], prog_name="wefpe", standalone_mode=False)
+    except PreemptedError as error:
+        errors.print(f"{program}: {error}")
+        return PREEMPTED
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _PACKAGES:
-            raise
-        extra = "pip install 'wefpe[training,report]' brings all that commands need"
-        errors.print(f"{program}: {error.name} is not installed; {extra}")
+            if error.name is None or _is_ours(error.name.partition(".")[0]):
+                raise
+            errors.print(f"{program}: {foreign_package(error.name)}")
+            return USER_ERROR
+        install = install_command(error.name, "training,report")
+        errors.print(
+            f"{program}: {error.name} is not installed; all that commands need comes by {install}"
+        )
         return USER_ERROR
     except (WefpeError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         errors.print(f"{program}: {error}")

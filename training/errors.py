@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from wefpe_core.errors import InputError, WefpeError
 
+PREEMPTED = 75  # the exit code of `PreemptedError`: EX_TEMPFAIL of sysexits.h, try again
+
 
 class DataError(WefpeError, ValueError):
     """A data set is damaged, is not what its name says, or cannot be split as asked."""
@@ -27,6 +29,17 @@ class MissingTableError(WefpeError, RuntimeError):
 
 class RunError(WefpeError, RuntimeError):
     """A run cannot be started, resumed or finished as asked."""
+
+
+class PreemptedError(RunError):
+    """A run was asked to stop. Its checkpoint is saved, and resuming goes on with it.
+
+    `reason` is the name of the signal, or what else asked for it.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NonFiniteError(RunError):

@@ -46,6 +46,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def read_numbers(name: str, text: str) -> tuple[float, ...]:
+    """Numbers from ``0.5,0.4,0.3``, one or three of them."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in (1, 3) or not all(number == number for number in numbers):
+        raise InputError(f"{name} takes one number or three, as in 0.5,0.4,0.3, got {text!r}")
+    return numbers
+
+
 def height_and_width(size: ImageSize) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 

@@ -18,6 +18,9 @@ from training.randomness import Draws
 if TYPE_CHECKING:
     from training.config.schema import Augmentation
 
+# Tops, lefts, heights and widths, as fractions of the images.
+Boxes = tuple[Tensor, Tensor, Tensor, Tensor]
+
 # The usual ranges of random erasing: share of the area, width / height.
 ERASE_SCALE = (0.02, 0.33)
 ERASE_RATIO = (0.3, 3.3)
@@ -51,24 +54,44 @@ def shifted_and_flipped(images: Tensor, options: Augmentation, draws: Draws) -> 
     return moved.view(n, channels, rows.shape[1], columns.shape[1])
 
 
-def warped(images: Tensor, size: tuple[int, int], options: Augmentation, draws: Draws) -> Tensor:
+def random_windows(aspect: Tensor | float, options: Augmentation, draws: Draws) -> Boxes:
+    """The windows of ``random_resized_crop``, for images of these ratios of width to height."""
+    crop = options.random_resized_crop
+    assert crop is not None
+    return random_boxes(draws, "random resized crop", crop.scale, crop.ratio, aspect=aspect)
+
+
+def random_places(aspect: Tensor, share: float, draws: Draws) -> Boxes:
+    """Squares at random places, for images of these ratios of width to height.
+
+    `share` is the side of a square divided by the shorter side of the image.
+    """
+    down, right = draws.uniform("random crop", 2)
+    height, width = share * aspect.clamp(max=1), share * (1 / aspect).clamp(max=1)
+    return down * (1 - height), right * (1 - width), height, width
+
+
+def warped(
+    images: Tensor,
+    size: tuple[int, int],
+    options: Augmentation,
+    draws: Draws,
+    *,
+    are_windows: bool = False,
+) -> Tensor:
     """Stretch a random window of each float image, turned by a random angle, to `size`.
 
     All of it is one interpolation. Only a rotation makes the window reach beyond the image; the
-    result is black there.
+    result is black there. With `are_windows` the images are such windows already and are only
+    turned.
     """
     n = len(images)
     height, width = size
     top = left = torch.zeros(n, dtype=torch.float64)
     tall = wide = torch.ones(n, dtype=torch.float64)
-    if options.random_resized_crop is not None:
-        top, left, tall, wide = random_boxes(
-            draws,
-            "random resized crop",
-            options.random_resized_crop.scale,
-            options.random_resized_crop.ratio,
-            aspect=images.shape[-1] / images.shape[-2],
-        )
+    if options.random_resized_crop is not None and not are_windows:
+        aspect = images.shape[-1] / images.shape[-2]
+        top, left, tall, wide = random_windows(aspect, options, draws)
     angle = torch.zeros(n, dtype=torch.float64)
     if options.rotation:
         (chance,) = draws.uniform("rotation", 1)
@@ -112,14 +135,14 @@ def random_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
     *,
-    aspect: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    aspect: Tensor | float,
+) -> Boxes:
     """Boxes (top, left, height, width) within an image, as fractions of its height and width.
 
     Areas are uniform within `scale`, places are uniform. The ratio of width to height is
     log-uniform within the part of `ratio` in which a box of that area fits. If there is no such
     part, the nearest ratio that fits is taken, so no box has to be drawn again. `aspect` is the
-    ratio of width to height of the image.
+    ratio of width to height of the image, or of each image.
     """
     area, shape, down, right = draws.uniform(purpose, 4)
     area = scale[0] + (scale[1] - scale[0]) * area

@@ -41,6 +41,9 @@ def mixed(
     Targets are soft even where nothing is mixed, so that every step has the same shapes.
     """
     targets = functional.one_hot(labels, classes).to(torch.float32)
+    until = options.mix_until_epoch
+    if draws.epoch < options.mix_from_epoch or (until is not None and draws.epoch >= until):
+        return images, targets
     mixup_alpha = options.mixup_alpha
     if is_warmup and options.mixup_alpha_warmup is not None:
         mixup_alpha = options.mixup_alpha_warmup

@@ -1,4 +1,4 @@
-"""``wefpe backends``: which evaluators of the functions work here, and why the others do not."""
+"""``wefpe backends``: which evaluators work here, which are verified, and why others are not."""
 
 from __future__ import annotations
 
@@ -7,21 +7,49 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from backends.hardware import hardware_of
 from wefpe_core import get_backend
 from wefpe_core.errors import WefpeError
+from wefpe_core.receipts import REFERENCE, receipts_folder, standing
 from wefpe_core.registry import backend_descriptions
 
 
 def backends() -> None:
-    """List the backends, what each is for, and whether it works here."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("backend", "what it is for", "here"):
-        table.add_column(heading)
+    """List the backends, what each is for, whether it works here, and whether it is verified."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("backend", "what it is for", "here", "verification"):
+        table.add_column(heading, overflow="fold")
+    damaged: dict[str, None] = {}
     for row in backend_descriptions():
         try:
             get_backend(row.name)
-            state = "works"
         except WefpeError as error:
-            state = str(error)
-        table.add_row(row.name, row.purpose, escape(state))
-    Console().print(table)
+            table.add_row(row.name, row.purpose, escape(str(error)), "")
+            continue
+        for number, device in enumerate(devices_of(row.name)):
+            text, lines = _verification(row.name, device)
+            damaged |= dict.fromkeys(lines)
+            purpose = "" if number else row.purpose
+            table.add_row(f"{row.name} {device}", purpose, "works", escape(text))
+    console = Console()
+    console.print(table)
+    for line in damaged:
+        console.print(f"passed over: {escape(line)}", soft_wrap=True, highlight=False)
+    console.print(f"receipts are in {receipts_folder()}", soft_wrap=True, highlight=False)
+
+
+def devices_of(backend: str) -> list[str]:
+    """The devices that a backend can run on here."""
+    if backend != "torch":
+        return ["cpu"]
+    import torch
+
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def _verification(backend: str, device: str) -> tuple[str, tuple[str, ...]]:
+    """How a backend stands, and lines about damaged receipts."""
+    if backend == REFERENCE:
+        return "the reference", ()
+    found = standing(backend, device, hardware=hardware_of(backend, device))
+    return str(found), found.damaged

@@ -26,7 +26,7 @@ def claims(
 ) -> int:
     """Check the statements of the paper and print the verdicts.
 
-    The exit code is 0 when every check ran, whatever it found; 1 when one crashed; 2 for a
-    mistake on the command line.
+    A check whose library is not installed is skipped and named. The exit code is 1 when a check
+    crashed, 2 for a mistake on the command line, and otherwise 0, whatever the checks found.
     """
     return claims_report.check_claims(only=only, output=output, seeds=seeds)

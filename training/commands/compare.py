@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+from training.commands.train import Slurm, SlurmOptions, submission_options
+
+if TYPE_CHECKING:
+    from training.study.compare import Sweep
 
 COMPARISONS = Path("comparisons")
 
@@ -45,21 +50,28 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option(help="Where to write. The default is comparisons/CONFIG.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many runs train at a time.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, help="How many runs train at a time, each on a GPU of its own."),
+    ] = 1,
+    slurm: Slurm = False,
+    slurm_option: SlurmOptions = None,
     table_only: Annotated[
         bool, typer.Option("--table-only", help="Train nothing; summarise the finished runs.")
     ] = False,
 ) -> int:
     """Train every encoding with every seed, and compare them seed by seed.
 
-    Finished runs are kept, so the command can be stopped and repeated; a crash costs one run. The
-    folder gets runs.csv (a line for each run), comparison.md and comparison.png.
+    Finished runs are kept, so the command can be stopped and repeated; a crash costs one run. What
+    would end every run is said before the first begins. The folder gets runs.csv (a line for each
+    run), comparison.md and comparison.png.
     """
     from training.config import load_config
     from training.parsing import parse_seeds
-    from training.study.compare import Sweep, control_arms, parse_arms
+    from training.study.compare import Sweep, control_arms, parse_arms, visible_gpus
     from training.study.statistics import summary_table
 
+    submission = submission_options(slurm, slurm_option)
     base = load_config(config, overrides or ())
     arms = parse_arms(encoding or ["learned", "sincos2d", "weierstrass"])
     if controls:
@@ -68,7 +80,29 @@ def compare(
         base, arms, parse_seeds(seeds), folder or COMPARISONS / Path(config).stem, reference
     )
     if not table_only:
-        sweep.train(jobs=jobs, console=Console(stderr=True))
+        sweep.check(here=not slurm)
+        console = Console(stderr=True, soft_wrap=True)
+        if slurm:  # each machine has receipts of its own, so the jobs verify
+            sweep.train_on_cluster(options=submission, console=console)
+        else:
+            _verify_once(sweep)
+            sweep.train(jobs=jobs, console=console, devices=visible_gpus())
     Console().print(summary_table(sweep.write_tables(), sweep.reference))
+    Console(soft_wrap=True).print(sweep.verification(), highlight=False, markup=False)
     Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1
+
+
+def _verify_once(sweep: Sweep) -> None:
+    """Verify what the runs require before the first begins, so that each of them finds it done."""
+    import torch
+
+    from training.commands.train import verify_now
+    from training.engine.verification import consult
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    console = Console(stderr=True)
+    asked = {each.arm.label: each.experiment for each in sweep.unfinished()}
+    for experiment in asked.values():
+        if experiment.verification == "require":
+            consult(experiment, device, verify=verify_now, say=console.out)

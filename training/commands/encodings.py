@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from wefpe_core.errors import InputError, did_you_mean
+from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
     from training.encodings.registry import EncodingDescription
@@ -65,11 +65,12 @@ def encodings(
 ) -> None:
     """List the positional encodings, or show some with formula, options and parameters."""
     from training.encodings import available_encodings, describe_encoding
+    from training.encodings.registry import nearest_encoding
 
     known = available_encodings()
     for name in names or ():
         if name not in known:
-            end = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            end = nearest_encoding(name) or f"; there are {', '.join(known)}"
             raise InputError(f"there is no encoding {name!r}{end}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     if draw:

@@ -12,6 +12,7 @@ from training.config.dump import differences as differences
 from training.config.dump import differing_keys as differing_keys
 from training.config.dump import dump_toml as dump_toml
 from training.config.dump import file_names as file_names
+from training.config.dump import flat_table as flat_table
 from training.config.dump import hash_without_seed as hash_without_seed
 from training.config.dump import plain_table as plain_table
 from training.config.errors import ConfigError as ConfigError

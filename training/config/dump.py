@@ -12,14 +12,18 @@ from typing import Any
 from training.config.schema import SCHEMA_VERSION, UNSET, Experiment
 from training.data.datasets import DATASETS
 
-# Where and how a run is watched, not what it computes.
+# Where and how a run is watched and checked, not what it computes.
 WITHOUT_EFFECT = (
+    ("verification",),
     ("logging",),
     ("checkpoint",),
     ("training", "threads"),
+    ("training", "recompute"),
     ("data", "path"),
     ("data", "download"),
+    ("data", "workers"),
     ("model", "checkpoint"),
+    ("distillation", "teacher"),
 )
 # Data sets that are whatever lies at data.path.
 CHOSEN_BY_PATH = {name for name, each in DATASETS.items() if each.needs == "folder"}
@@ -47,6 +51,14 @@ def plain_table(config: Experiment) -> dict[str, Any]:
     return table
 
 
+def flat_table(config: Experiment) -> dict[str, Any]:
+    """The experiment by dotted keys, for programs that show one value each; lists are text."""
+    return {
+        key: str(value) if isinstance(value, list) else value
+        for key, value in _flat(plain_table(config))
+    }
+
+
 def _plain(value: Any) -> Any:
     if value is None:
         return UNSET
@@ -65,9 +77,9 @@ def config_hash(config: Experiment) -> str:
 
     The hash is made of the version of the schema and of the keys that differ from their defaults,
     so a new key with a default changes no hash. Keys without an effect on the numbers are left
-    out: logging, checkpoint, training.threads, and where files are. Weights and a folder of
-    images count by the last two names of their path, which say which ones are meant wherever they
-    are kept.
+    out: verification, logging, checkpoint, training.threads, and where files are. Weights, a
+    teacher and a folder of images count by the last two names of their path, which say which ones
+    are meant wherever they are kept.
     """
     differing = _plain(config.model_dump(exclude_defaults=True))
     kept = with_effect(differing, plain_table(config))
@@ -106,6 +118,9 @@ def with_effect(table: Mapping[str, Any], complete: Mapping[str, Any]) -> dict[s
             kept[section] = {key: value for key, value in kept[section].items() if key != name}
     names = file_names(complete)
     kept["weights"] = names["model.checkpoint"]
+    teacher = complete.get("distillation", {}).get("teacher", "")
+    if teacher:  # tables of earlier schemas have none
+        kept["teacher"] = "/".join(PurePath(teacher).parts[-2:])
     if complete["data"]["name"] in CHOSEN_BY_PATH:
         kept["images"] = names["data.path"]
     return kept

@@ -11,13 +11,14 @@ from training.encodings.option_types import validate_options
 from training.encodings.registry import (
     available_encodings,
     checked_options,
+    nearest_encoding,
     options_class_of,
     token_options,
 )
 from training.encodings.size import EncodingSize
 from training.errors import EncodingOptionError
 from wefpe_core import WefpeError
-from wefpe_core.errors import did_you_mean
+from wefpe_core.registry import backend_descriptions, known_backends
 
 _SECTION = "position_encoding"
 _NAME, _OPTIONS = f"{_SECTION}.name", f"{_SECTION}.options"
@@ -51,22 +52,30 @@ def encoding_options(config: Experiment) -> dict[str, Any]:
     return options
 
 
-def encoding_problems(config: Experiment) -> list[Problem]:
-    """What is wrong with the options of the encoding, and with its place in the config."""
+def table_problems(config: Experiment) -> list[Problem]:
+    """What is wrong with the table of the encoding by itself, whatever the model is."""
     place = config.position_encoding
+    problems = []
+    if place.backend not in {row.name for row in backend_descriptions()}:
+        message = f"there is no such backend; {known_backends(place.backend)}"
+        problems.append(Problem(f"{_SECTION}.backend", message, place.backend))
     known = available_encodings()
     if place.name not in known:
         message = f"there is no such encoding; there are {', '.join(known)}"
-        return [Problem(_NAME, message + did_you_mean(place.name, known), place.name)]
+        return [Problem(_NAME, message + nearest_encoding(place.name), place.name), *problems]
     if "backend" in place.options:
         message = f"say {_SECTION}.backend"
-        return [Problem(f"{_OPTIONS}.backend", message, place.options["backend"])]
+        problems.append(Problem(f"{_OPTIONS}.backend", message, place.options["backend"]))
+    return problems + _single_options(config)
+
+
+def encoding_problems(config: Experiment) -> list[Problem]:
+    """What does not go together with the encoding, whose table is right by itself."""
     problems = _positions(config) + _scale(config)
     complaint = _complaint(config)
     if complaint is None:
         return problems
-    found = _backend(config, complaint) or _single_options(config)
-    return problems + (found or [encoding_problem(config, complaint)])
+    return problems + (_backend(config, complaint) or [encoding_problem(config, complaint)])
 
 
 def encoding_problem(config: Experiment, complaint: WefpeError) -> Problem:
@@ -98,13 +107,19 @@ def _backend(config: Experiment, complaint: WefpeError) -> list[Problem]:
         message = f"{place.name} evaluates no elliptic function by a backend"
         if place.name == HYBRID:
             message += f" unless {_OPTIONS}.wef is 'weierstrass'"
+        if place.name == "combined":
+            message = (
+                "each part of combined names its own backend, as in "
+                f"'weierstrass:learnable=false;backend={place.backend}'"
+            )
     return [Problem(f"{_SECTION}.backend", message, place.backend)]
 
 
 def _single_options(config: Experiment) -> list[Problem]:
     """Every option that is unknown, of a wrong type or out of range."""
     place = config.position_encoding
-    _, found = validate_options(options_class_of(place.name), place.options)
+    options = {name: value for name, value in place.options.items() if name != "backend"}
+    _, found = validate_options(options_class_of(place.name), options)
     problems = []
     for name, value, message, is_unknown in found:
         if is_unknown:

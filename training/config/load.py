@@ -13,7 +13,13 @@ from pydantic import ValidationError
 
 from training.config.dump import plain_table
 from training.config.errors import ConfigError, Problem, RuleViolations, shown
-from training.config.schema import UNSET, ConfigSection, Experiment, PositionEncoding
+from training.config.schema import (
+    UNREADABLE,
+    UNSET,
+    ConfigSection,
+    Experiment,
+    PositionEncoding,
+)
 from training.parsing import toml_value
 from wefpe_core.errors import did_you_mean
 
@@ -89,6 +95,7 @@ def _checked(layers: Layers, overrides: Sequence[str]) -> Experiment:
         config = Experiment.model_validate(layers.table)
     except ValidationError as error:
         problems += _problems(error, layers)
+        problems += _violations_beside(error, layers)
     if problems:
         raise ConfigError(problems)
     return config
@@ -294,6 +301,37 @@ def _problems(error: ValidationError, layers: Layers) -> Iterator[Problem]:
         places = "".join(f"[{place}]" for place in each["loc"] if isinstance(place, int))
         key = ".".join(path)
         yield Problem(key + places, _message(each, key), each["input"], layers.source(path))
+
+
+def _violations_beside(error: ValidationError, layers: Layers) -> Iterator[Problem]:
+    """What does not go together, beside values that are wrong by themselves.
+
+    Rules are about an experiment whose values are all right. The wrong ones are left at their
+    defaults, and rules that read their tables are left out.
+    """
+    wrong = [tuple(each["loc"]) for each in error.errors() if each["loc"]]
+    if not wrong:  # the rules have spoken
+        return
+    rest = deepcopy(layers.table)
+    for path in wrong:
+        _remove(rest, path)
+    try:
+        unreadable = {path[0] for path in wrong}
+        Experiment.model_validate(rest, context={UNREADABLE: unreadable})
+    except ValidationError as other:
+        if all(not each["loc"] for each in other.errors()):
+            yield from _problems(other, layers)
+
+
+def _remove(table: dict[str, Any], path: tuple[str | int, ...]) -> None:
+    """Take out the value at a path, or the innermost table around it that is there."""
+    for word in path[:-1]:
+        inner = table.get(str(word))
+        if not isinstance(inner, dict):
+            table.pop(str(word), None)
+            return
+        table = inner
+    table.pop(str(path[-1]), None)
 
 
 def _message(error: Mapping[str, Any], key: str) -> str:

@@ -6,13 +6,14 @@ made; `check_files` looks for files at the start of a run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from training.config.encoding_rules import encoding_problems
+from training.config.encoding_rules import encoding_problems, table_problems
 from training.config.errors import ConfigError, Problem, RuleViolations
 from training.config.model_sizes import DHVT, image_size, model_shape
+from training.config.optimizers import name_problem
 from training.config.schema import HUB_PREFIX, Experiment
 from training.data.datasets import DATASETS
 from wefpe_core.errors import did_you_mean
@@ -24,23 +25,39 @@ _DHVT_FIXED = {
     "pooling": "token",
     "patch_norm": False,
     "weight_init": "trunc_normal",
+    "layer_scale": 0.0,
 }
 _DHVT_PATCHES = (2, 4, 16)
 
 
-def check(config: Experiment) -> None:
-    """Raise `RuleViolations` with everything that does not go together."""
-    of_model = [*_model(config), *_head(config)]
+def check(config: Experiment, unreadable: Collection[str] = ()) -> None:
+    """Raise `RuleViolations` with everything that does not go together.
+
+    `unreadable` are tables with values that are wrong by themselves. Rules that read them are left
+    out: with other values they might say something else.
+    """
+
+    def found(rule: Callable[[Experiment], Iterable[Problem]], *tables: str) -> list[Problem]:
+        return [] if any(table in unreadable for table in tables) else list(rule(config))
+
+    of_model = [*found(_model, "model", "data"), *found(_head, "model")]
     problems = [
-        *_data(config),
+        *found(_data, "data", "training"),
         *of_model,
-        *_training(config),
-        *_augmentation(config),
-        *_selection(config),
+        *found(_training, "training", "optimizer"),
+        *found(_optimizer, "optimizer"),
+        *found(_augmentation, "augmentation", "data"),
+        *found(_reading, "augmentation", "data", "training"),
+        *found(_loss, "training", "distillation"),
+        *found(_recompute, "training", "model"),
+        *found(_selection, "selection", "data"),
+        *found(_logging, "logging"),
     ]
+    of_encoding = found(table_problems, "position_encoding")
+    problems += of_encoding
     # An encoding is made for the model: with an impossible model its complaint would be noise.
-    if not of_model:
-        problems += encoding_problems(config)
+    if not of_model and not of_encoding:
+        problems += found(encoding_problems, "position_encoding", "model", "data")
     if problems:
         raise RuleViolations(problems)
 
@@ -60,6 +77,17 @@ def _data(config: Experiment) -> Iterator[Problem]:
                 f"must be given for {data.name!r}, whose images may have any size",
                 data.image_size,
             )
+    else:
+        for key, default in (("resize", None), ("interpolation", "bilinear"), ("damaged", "stop")):
+            if getattr(data, key) != default:
+                message = f"is for images in files, and {data.name!r} is in memory"
+                yield Problem(f"data.{key}", message, getattr(data, key))
+    if data.resize is not None and data.image_size is not None and data.resize < data.image_size:
+        yield Problem(
+            "data.resize",
+            f"data.image_size = {data.image_size} cannot be cut out of something smaller",
+            data.resize,
+        )
     if data.labels == "coarse" and record.coarse_classes is None:
         having = [name for name, each in DATASETS.items() if each.coarse_classes is not None]
         message = f"only {', '.join(having)} has coarse labels, not {data.name}"
@@ -180,6 +208,71 @@ def _training(config: Experiment) -> Iterator[Problem]:
         yield Problem("optimizer.backbone_rate", "with all three rates 0 nothing is trained", 0.0)
 
 
+def _recompute(config: Experiment) -> Iterator[Problem]:
+    if config.training.recompute and config.model.name == DHVT:
+        yield Problem("training.recompute", f"{DHVT} has no such choice", True)
+
+
+def _optimizer(config: Experiment) -> Iterator[Problem]:
+    optimizer = config.optimizer
+    message = name_problem(optimizer.name)
+    if message is not None:
+        yield Problem("optimizer.name", message, optimizer.name)
+    for key in ("lr", "params", "weight_decay", "betas"):
+        if key in optimizer.options:
+            say = {"lr": "learning_rate"}.get(key, key)
+            yield Problem(
+                f"optimizer.options.{key}", f"say optimizer.{say}", optimizer.options[key]
+            )
+
+
+def _loss(config: Experiment) -> Iterator[Problem]:
+    training, distillation = config.training, config.distillation
+    if training.bce_threshold is not None and training.loss != "bce":
+        message = "needs training.loss = 'bce'"
+        yield Problem("training.bce_threshold", message, training.bce_threshold)
+    if not distillation.teacher:
+        for key, default in (("kind", "hard"), ("share", 0.5), ("temperature", 1.0)):
+            value = getattr(distillation, key)
+            if value != default:
+                yield Problem(f"distillation.{key}", "there is no distillation.teacher", value)
+    elif distillation.kind == "hard" and distillation.temperature != 1.0:
+        message = "has an effect with distillation.kind = 'soft' only"
+        yield Problem("distillation.temperature", message, distillation.temperature)
+
+
+def _reading(config: Experiment) -> Iterator[Problem]:
+    """What images are taken and what is done to them one by one."""
+    augmentation, training = config.augmentation, config.training
+    if 1 < augmentation.repeats >= training.batch_size:
+        message = f"a batch of {training.batch_size} would hold one image only"
+        yield Problem("augmentation.repeats", message, augmentation.repeats)
+    if augmentation.random_crop:
+        if config.data.resize is None:
+            message = "needs data.resize, out of which it cuts data.image_size"
+            yield Problem("augmentation.random_crop", message, True)
+        if augmentation.random_resized_crop is not None:
+            message = "augmentation.random_resized_crop cuts windows already; leave one of them out"
+            yield Problem("augmentation.random_crop", message, True)
+    if augmentation.policy != "randaugment":
+        for key, default in (("operations", 2), ("magnitude", 9.0), ("deviation", 0.5)):
+            value = getattr(augmentation, f"policy_{key}")
+            if value != default:
+                message = "needs augmentation.policy = 'randaugment'"
+                yield Problem(f"augmentation.policy_{key}", message, value)
+    if augmentation.policy != "none" and DATASETS[config.data.name].channels == 1:
+        message = f"{config.data.name} has no colours"
+        yield Problem("augmentation.policy", message, augmentation.policy)
+    until = augmentation.mix_until_epoch
+    is_mixing = augmentation.mixup_alpha or augmentation.cutmix_alpha
+    for key in ("mix_from_epoch", "mix_until_epoch"):
+        if getattr(augmentation, key) and not is_mixing:
+            message = "neither mixup nor cutmix is on"
+            yield Problem(f"augmentation.{key}", message, getattr(augmentation, key))
+    if until is not None and until <= augmentation.mix_from_epoch:
+        yield Problem("augmentation.mix_until_epoch", "must be after mix_from_epoch", until)
+
+
 def _augmentation(config: Experiment) -> Iterator[Problem]:
     augmentation, size = config.augmentation, image_size(config)
     crop = augmentation.random_resized_crop
@@ -237,6 +330,12 @@ def _selection(config: Experiment) -> Iterator[Problem]:
                 yield Problem(f"selection.{key}", "needs selection.by = 'validation'", value)
 
 
+def _logging(config: Experiment) -> Iterator[Problem]:
+    trackers = config.logging.trackers
+    if len(set(trackers)) < len(trackers):
+        yield Problem("logging.trackers", "a tracker is named twice", trackers)
+
+
 def check_files(config: Experiment) -> None:
     """Raise `ConfigError` if a file or folder the config names is not there.
 
@@ -244,13 +343,18 @@ def check_files(config: Experiment) -> None:
     are read.
     """
     problems = []
-    weights, images = config.model.checkpoint, config.data.path
-    if weights.startswith(HUB_PREFIX):
-        if find_spec("huggingface_hub") is None:
-            message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
-            problems.append(Problem("model.checkpoint", message, weights))
-    elif weights and not Path(weights).expanduser().is_file():
-        problems.append(Problem("model.checkpoint", _missing(weights, "file"), weights))
+    images, teacher = config.data.path, config.distillation.teacher
+    for key, weights in (
+        ("model.checkpoint", config.model.checkpoint),
+        ("distillation.teacher", teacher),
+    ):
+        path = Path(weights).expanduser()
+        if weights.startswith(HUB_PREFIX):
+            if find_spec("huggingface_hub") is None:
+                message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
+                problems.append(Problem(key, message, weights))
+        elif weights and not path.is_file() and not (weights is teacher and path.is_dir()):
+            problems.append(Problem(key, _missing(weights, "file"), weights))
     if images and not config.data.download and not Path(images).expanduser().exists():
         problems.append(Problem("data.path", _missing(images, "folder"), images))
     if problems:

@@ -19,21 +19,23 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from training.data.datasets import DatasetName
-from wefpe_core.registry import NumericBackendName
 
 # Part of the hash of a config. It is raised when a default changes or a key is renamed, since a
 # hash is made of the keys that differ from their defaults; a new key leaves it as it is.
 SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
+UNREADABLE = "unreadable"  # in the context of a validation: tables with values that are wrong
 Labels = Literal["fine", "coarse"]
 Pooling = Literal["token", "mean"]
 WeightInit = Literal["trunc_normal", "xavier"]
 Positions = Literal["resample", "replace", "hybrid"]
+VerificationPolicy = Literal["require", "warn", "off"]
 HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
@@ -101,6 +103,10 @@ class Data(ConfigSection):
     validation: CountOrZero = 5000  # images held out of training
     mean: PerChannel = None  # of pixels from 0 to 1; None: that of the data set
     std: PerChannel = None
+    resize: OptionalCount = None  # shorter side before the middle is cut out; None: squashed
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    damaged: Literal["stop", "blank"] = "stop"
+    workers: OptionalCount = None  # threads that decode; None: one for each core
 
 
 class Model(ConfigSection):
@@ -123,11 +129,12 @@ class Model(ConfigSection):
     positions: Positions = "resample"  # only with a checkpoint
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
+    layer_scale: NotNegative = 0.0  # 0: none
 
 
 class PositionEncoding(ConfigSection):
     name: str = "weierstrass"
-    backend: NumericBackendName = "torch"
+    backend: str = "torch"  # any name of available_backends()
     options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
         Field(default_factory=dict)
     )
@@ -144,10 +151,13 @@ class Training(ConfigSection):
     label_smoothing: ShareBelowOne = 0.1
     clip_norm: NotNegative = 1.0  # 0: off
     threads: CountOrZero = 0  # 0: as many as torch chooses
+    recompute: bool = False
+    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    bce_threshold: Annotated[ShareBelowOne | None, _Unset] = None
 
 
 class Optimizer(ConfigSection):
-    name: Literal["adamw"] = "adamw"
+    name: str = "adamw"  # of training.config.optimizers, or timm:NAME
     learning_rate: Positive = 1e-3
     weight_decay: NotNegative = 0.05
     betas: Annotated[tuple[ShareBelowOne, ShareBelowOne], _List] = (0.9, 0.999)
@@ -155,6 +165,10 @@ class Optimizer(ConfigSection):
     backbone_rate: NotNegative = 1.0  # factors of learning_rate
     encoding_rate: NotNegative = 1.0
     head_rate: NotNegative = 1.0
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # 1: all layers learn alike
+    options: Annotated[dict[str, Any], BeforeValidator(_without_unset), AfterValidator(_plain)] = (
+        Field(default_factory=dict)
+    )
 
 
 class Schedule(ConfigSection):
@@ -188,6 +202,21 @@ class Augmentation(ConfigSection):
     cutmix_alpha: NotNegative = 0.0  # 0: off
     mix_probability: Share = 1.0  # that a batch is mixed at all
     switch_probability: Share = 0.5  # of cutmix, if mixup is on too
+    mix_from_epoch: CountOrZero = 0  # epochs before it are not mixed
+    mix_until_epoch: OptionalCount = None  # nor is this one and those after it
+    random_crop: bool = False  # with data.resize: a window at a random place, not the middle
+    policy: Literal["none", "randaugment", "trivialaugment", "three_augment"] = "none"
+    policy_operations: Count = 2  # these three of randaugment
+    policy_magnitude: Annotated[float, Field(ge=0.0, le=10.0)] = 9.0
+    policy_deviation: NotNegative = 0.5
+    repeats: Count = 1  # how often a batch holds each of its images
+
+
+class Distillation(ConfigSection):
+    teacher: str = ""  # "": none
+    kind: Literal["hard", "soft"] = "hard"
+    share: Share = 0.5  # of the loss
+    temperature: Positive = 1.0  # of soft
 
 
 class Selection(ConfigSection):
@@ -199,11 +228,13 @@ class Selection(ConfigSection):
 
 class Checkpointing(ConfigSection):
     every_steps: CountOrZero = 0  # 0: only at the end of each epoch
+    every_minutes: NotNegative = 0.0  # 0: not by the clock
     keep: Count = 2
 
 
 class Logging(ConfigSection):
     tensorboard: bool = True
+    trackers: Annotated[tuple[Literal["wandb", "mlflow"], ...], _List] = ()
     every_steps: Count = 10
 
 
@@ -211,6 +242,7 @@ class Experiment(ConfigSection):
     """One experiment; made by `training.config.load_config`."""
 
     seed: CountOrZero = 0
+    verification: VerificationPolicy = "warn"  # whether the backend must have a receipt
     data: Data = Field(default_factory=Data)
     model: Model = Field(default_factory=Model)
     position_encoding: PositionEncoding = Field(default_factory=PositionEncoding)
@@ -218,13 +250,14 @@ class Experiment(ConfigSection):
     optimizer: Optimizer = Field(default_factory=Optimizer)
     schedule: Schedule = Field(default_factory=Schedule)
     augmentation: Augmentation = Field(default_factory=Augmentation)
+    distillation: Distillation = Field(default_factory=Distillation)
     selection: Selection = Field(default_factory=Selection)
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     logging: Logging = Field(default_factory=Logging)
 
     @model_validator(mode="after")
-    def _follows_rules(self) -> Experiment:
+    def _follows_rules(self, info: ValidationInfo) -> Experiment:
         from training.config.rules import check  # which is written for this class
 
-        check(self)
+        check(self, (info.context or {}).get(UNREADABLE, ()))
         return self

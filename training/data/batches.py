@@ -7,17 +7,19 @@ by asking for the batch that would have been next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from training.augmentation import Augmenter
-from training.data.sources import ImageSource
+from training.data.encoded import parts_of
+from training.data.sources import ImageSource, WindowSource
+from training.errors import DataError
 from training.randomness import Draws, generator
 from wefpe_core import InputError
 
@@ -39,6 +41,7 @@ class BatchPlan:
     drop_last: bool = True  # leave out the images that do not fill a batch
     rank: int = 0
     processes: int = 1
+    repeats: int = 1  # of each image in a batch; an epoch then has that share of the images
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.processes < 1 or not 0 <= self.rank < self.processes:
@@ -49,6 +52,10 @@ class BatchPlan:
             raise InputError(
                 f"training.batch_size={self.batch_size} cannot be shared evenly by "
                 f"{self.processes} processes"
+            )
+        if self.repeats > 1 and (self.batch_size <= self.repeats or not self.drop_last):
+            raise InputError(
+                f"a batch of {self.batch_size} cannot hold images {self.repeats} times each"
             )
         if self.batches_per_epoch < 1:
             raise InputError(
@@ -73,6 +80,12 @@ class BatchPlan:
     def indices(self, epoch: int, batch: int) -> Tensor:
         """Indices of the images of this process."""
         start, places = batch * self.batch_size, self.places(batch)
+        if self.repeats > 1:
+            # One after another in turns: neighbours, which mixup mixes, are different images.
+            # Where the numbers do not divide, the last few images of a batch come once less.
+            distinct = -(-self.batch_size // self.repeats)
+            some = self._order(epoch)[batch * distinct : (batch + 1) * distinct]
+            return some.repeat(self.repeats)[places]
         return self._order(epoch)[start + places.start : start + places.stop]
 
     def _order(self, epoch: int) -> Tensor:
@@ -120,7 +133,13 @@ class Batch:
 
 
 class TrainingFeed:
-    """The augmented batches of a run; a thread prepares each one while its predecessor is used."""
+    """The augmented batches of a run; each is prepared while its predecessors are used.
+
+    The workers of the source decode images. They are threads, not processes: Pillow lets go of the
+    interpreter while it decodes and resizes, which is 95 % of the work, so threads are as fast
+    (`wefpe bench data`). They start at once, share what they read and are not killed one by one.
+    What a batch holds does not depend on their number.
+    """
 
     def __init__(
         self,
@@ -146,24 +165,61 @@ class TrainingFeed:
 
     def batch(self, epoch: int, number: int) -> Batch:
         """Prepare batch `number` of `epoch` in the calling thread."""
-        plan = self.plan
-        indices = plan.indices(epoch, number)
-        images, labels = _on_device(self.source, indices, self.device)
-        draws = Draws(
-            plan.seed, epoch, number, size=plan.global_size(number), places=plan.places(number)
-        )
-        images, targets = self.augmenter(images, labels, draws)
-        return Batch(images, targets, labels, indices, number)
+        return self._finished(epoch, number, [read() for read in self._readings(epoch, number)])
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch from number `start` on.
 
-        An error in the preparation of a batch is raised where that batch is asked for. The thread
-        ends when the loop ends or the iterator is closed or dropped.
+        An error in the preparation of a batch is raised where that batch is asked for. The threads
+        end when the loop ends or the iterator is closed or dropped.
         """
         if not 0 <= start <= len(self):
             raise InputError(f"an epoch of {len(self)} batches cannot start at {start}")
-        return prepared_ahead(lambda number: self.batch(epoch, number), range(start, len(self)))
+        return prepared_ahead(
+            partial(self._readings, epoch),
+            partial(self._finished, epoch),
+            range(start, len(self)),
+            self.source.workers,
+        )
+
+    @property
+    def _cuts_windows(self) -> bool:
+        return self.augmenter.cuts_windows and isinstance(self.source, WindowSource)
+
+    def _readings(self, epoch: int, number: int) -> list[Callable[[], Tensor]]:
+        """What has to be read for a batch, in pieces that threads can share."""
+        indices, draws = self.plan.indices(epoch, number), self._draws(epoch, number)
+        parts = parts_of(len(indices)) if self.source.workers else [slice(0, len(indices))]
+        first = draws.places.start
+        return [
+            partial(
+                self._read,
+                indices[part],
+                replace(draws, places=slice(first + part.start, first + part.stop)),
+            )
+            for part in parts
+        ]
+
+    def _read(self, indices: Tensor, draws: Draws) -> Tensor:
+        choose = self.augmenter.windows(draws)
+        if choose is not None and isinstance(self.source, WindowSource):
+            images = self.source.fetch_windows(indices, choose)
+        else:
+            images = self.source.fetch(indices)
+        return self.augmenter.by_policy(images, draws)
+
+    def _finished(self, epoch: int, number: int, read: Sequence[Tensor]) -> Batch:
+        """The batch on the device, augmented."""
+        indices, draws = self.plan.indices(epoch, number), self._draws(epoch, number)
+        labels = self.source.labels[indices]
+        images, labels = _on_device(_joined(read), labels, self.device)
+        images, targets = self.augmenter(images, labels, draws, are_windows=self._cuts_windows)
+        return Batch(images, targets, labels, indices, number)
+
+    def _draws(self, epoch: int, number: int) -> Draws:
+        plan = self.plan
+        size, places = plan.global_size(number), plan.places(number)
+        return Draws(plan.seed, epoch, number, size=size, places=places)
 
 
 def evaluation_batches(
@@ -183,33 +239,72 @@ def evaluation_batches(
     device = torch.device(device)
     count = -(-len(source) // batch_size)
 
-    def prepare(number: int) -> tuple[Tensor, Tensor]:
+    def indices_of(number: int) -> Tensor:
         batch = _stretch(len(source), number, count)
         places = _stretch(batch.stop - batch.start, rank, processes)
-        indices = torch.arange(batch.start + places.start, batch.start + places.stop)
-        images, labels = _on_device(source, indices, device)
+        return torch.arange(batch.start + places.start, batch.start + places.stop)
+
+    def readings(number: int) -> list[Callable[[], Tensor]]:
+        indices = indices_of(number)
+        if not source.workers or not len(indices):
+            return [partial(source.fetch, indices)]
+        return [partial(source.fetch, indices[part]) for part in parts_of(len(indices))]
+
+    def finish(number: int, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        images, labels = _on_device(_joined(read), source.labels[indices_of(number)], device)
         return normalise(images), labels
 
-    return prepared_ahead(prepare, range(count))
+    return prepared_ahead(readings, finish, range(count), source.workers)
 
 
 def prepared_ahead(
-    prepare: Callable[[int], Prepared], numbers: Iterable[int]
+    readings: Callable[[int], Sequence[Callable[[], Tensor]]],
+    finish: Callable[[int, Sequence[Tensor]], Prepared],
+    numbers: Iterable[int],
+    workers: int,
 ) -> Generator[Prepared, None, None]:
-    """``map(prepare, numbers)``, with one thread preparing the next result in advance."""
-    # Leaving the block waits for the thread to end, also when the iterator is closed.
-    with ThreadPoolExecutor(1, thread_name_prefix="wefpe-feed") as pool:
-        coming: deque[Future[Prepared]] = deque()
+    """For each number, ``finish`` of what its readings read, made in advance by threads.
+
+    One thread finishes a result while the one before it is used. With `workers` as many more read
+    for it and for the result after it, so that they need not wait for each other; without, that
+    one thread reads as well.
+    """
+    feeder = ThreadPoolExecutor(1, thread_name_prefix="wefpe-feed")
+    readers = ThreadPoolExecutor(max(workers, 1), thread_name_prefix="wefpe-feed-read")
+
+    def result(number: int, parts: Sequence[Future[Tensor]]) -> Prepared:
+        if workers:
+            return finish(number, [part.result() for part in parts])
+        return finish(number, [read() for read in readings(number)])
+
+    coming: deque[Future[Prepared]] = deque()
+    try:
         for number in numbers:
-            coming.append(pool.submit(prepare, number))
-            if len(coming) > 1:
+            parts = [_submitted(readers, read) for read in readings(number)] if workers else []
+            coming.append(feeder.submit(result, number, parts))
+            if len(coming) > (2 if workers else 1):
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()
+    finally:  # also when the iterator is closed: no thread is left
+        for pool in (readers, feeder):
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (readers, feeder):
+            pool.shutdown(wait=True)
 
 
-def _on_device(source: ImageSource, indices: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    images, labels = source.fetch(indices), source.labels[indices]
+def _submitted(readers: ThreadPoolExecutor, read: Callable[[], Tensor]) -> Future[Tensor]:
+    try:
+        return readers.submit(read)
+    except RuntimeError as error:  # can't start new thread
+        raise DataError(f"no thread for reading images: {error}; lower data.workers") from error
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _on_device(images: Tensor, labels: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     if device.type == "cuda":  # the thread does not wait for copies from pinned memory
         images, labels = images.pin_memory(), labels.pin_memory()
     return images.to(device, non_blocking=True), labels.to(device, non_blocking=True)

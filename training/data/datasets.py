@@ -108,8 +108,10 @@ _RECORDS = (
         classes=4,
         training_images=2048,
     ),
-    # train/CLASS/IMAGE, test/CLASS/IMAGE and perhaps val/CLASS/IMAGE.
+    # train/CLASS/IMAGE beside test/CLASS/IMAGE, val/CLASS/IMAGE or both.
     DatasetRecord("folder", "training.data.folders:open_class_folders", needs="folder", channels=3),
+    # Lists of files: train.txt beside test.txt, val.txt or both.
+    DatasetRecord("list", "training.data.folders:open_lists", needs="folder", channels=3),
     # The folder format of VTAB-1k: images and train800.txt, val200.txt, test.txt.
     DatasetRecord(
         "vtab",

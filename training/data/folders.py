@@ -1,132 +1,72 @@
-"""Images in folders: one folder per class, or lists of files as in VTAB-1k."""
+"""Images in files: one folder per class, lists of files, and lists as in VTAB-1k."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from training.data.sources import ImageSource, MemorySource, OpenedData, checked_labels
+from training.data.encoded import AbstractEncodedSource, Reading
+from training.data.sources import OpenedData
 from training.errors import DataError, DataNotFoundError
-from training.parsing import ImageSize, height_and_width
+from training.parsing import ImageSize
 
 if TYPE_CHECKING:
     from training.config.schema import Data
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
-# Images that take at most this many bytes are decoded at the start and kept by every process.
-CACHE_BYTES = 2**30
-# Converting these to 8 bits would silently clip values above 255.
-_WIDE_MODES = ("I", "F")
-_MOST_THREADS = 8
 _MOST_NAMED = 5  # files in one message
+# More than any set of labelled images has. A label takes a name and a row of the head.
+_MOST_CLASSES = 1_000_000
 
 
-class FileSource:
-    """Images that Pillow decodes from files to RGB whenever they are fetched.
+class FileSource(AbstractEncodedSource):
+    """Images in files.
 
-    The whole image is resized to `image_size` by bilinear interpolation with a filter against
-    aliasing. The orientation marked in a file (EXIF) is ignored.
+    The names are kept in one stretch of bytes: a million paths as objects take half a gigabyte.
     """
-
-    channels = 3
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[str | Path],
         labels: Tensor,
         class_names: tuple[str, ...],
         description: str,
         *,
         image_size: ImageSize | None = None,
+        reading: Reading | None = None,
     ) -> None:
         if not paths:
             raise DataError(f"{description} holds no images")
         _check_present(paths, description)
-        self._paths = tuple(paths)
-        self.labels = checked_labels(labels, len(paths), class_names, description)
-        self.class_names = class_names
-        self.description = description
-        self._is_resized = image_size is not None
-        self.size = height_and_width(image_size) if image_size else _native_size(paths[0])
+        names = [os.fsencode(path) for path in paths]
+        self._names = b"".join(names)
+        self._ends = np.cumsum([len(name) for name in names], dtype=np.int64)
+        super().__init__(labels, class_names, description, reading or Reading(image_size))
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._ends)
 
-    def fetch(self, indices: Tensor) -> Tensor:
-        paths = [self._paths[index] for index in indices.tolist()]
-        images = torch.empty(len(paths), self.channels, *self.size, dtype=torch.uint8)
+    def open(self, index: int) -> Path:
+        return Path(self.name(index))
 
-        def decode(place: int) -> None:
-            images[place] = self._decoded(paths[place])
-
-        # Pillow releases the interpreter while it decodes, so threads serve as well as processes.
-        # A new pool costs 0.1 ms and a batch of photographs tens of ms, so none is kept.
-        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
-            for _ in pool.map(decode, range(len(paths))):
-                pass
-        return images
-
-    def loaded(self, limit: int | None = None) -> ImageSource:
-        """The source in memory if its images fit into `limit` bytes, else itself.
-
-        Loading decodes every file, so a damaged one is named now and not in the middle of a run.
-        If the images do not fit, the files are only known to exist and not to be empty.
-        """
-        height, width = self.size
-        limit = CACHE_BYTES if limit is None else limit
-        if len(self) * self.channels * height * width > limit:
-            return self
-        images = self.fetch(torch.arange(len(self)))
-        return MemorySource(images, self.labels, self.class_names, self.description)
-
-    def _decoded(self, path: Path) -> Tensor:
-        height, width = self.size
-        try:
-            with Image.open(path) as image:
-                if image.mode.startswith(_WIDE_MODES):
-                    raise DataError(
-                        f"{path} has more than 8 bits per channel (mode {image.mode}); convert it"
-                    )
-                pixels = image.convert("RGB")
-        except DataError:
-            raise
-        except FileNotFoundError as error:
-            raise DataNotFoundError(f"{path} no longer exists") from error
-        except Exception as error:  # OSError, SyntaxError, ValueError, DecompressionBombError, ...
-            raise DataError(f"{path} cannot be decoded as an image: {error}") from error
-        if pixels.size != (width, height):
-            if not self._is_resized:
-                raise DataError(
-                    f"{path} is {pixels.height} x {pixels.width} pixels, the first image of "
-                    f"{self.description} {height} x {width}; set data.image_size"
-                )
-            pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-        flat = torch.frombuffer(bytearray(pixels.tobytes()), dtype=torch.uint8)
-        return flat.view(height, width, self.channels).permute(2, 0, 1)
+    def name(self, index: int) -> str:
+        start = int(self._ends[index - 1]) if index else 0
+        return os.fsdecode(self._names[start : int(self._ends[index])])
 
 
-def _native_size(path: Path) -> tuple[int, int]:
-    try:
-        with Image.open(path) as image:
-            return image.height, image.width
-    except Exception as error:
-        raise DataError(f"{path} cannot be decoded as an image: {error}") from error
-
-
-def _check_present(paths: Sequence[Path], description: str) -> None:
+def _check_present(paths: Sequence[str | Path], description: str) -> None:
     """Raise an error that names the files which are missing or empty."""
     absent, empty = [], []
     for path in paths:
         try:
-            length = path.stat().st_size
+            length = os.stat(path).st_size
         except OSError:
             absent.append(path)
         else:
@@ -138,39 +78,55 @@ def _check_present(paths: Sequence[Path], description: str) -> None:
         raise DataError(f"{description}: {_named(empty)} empty (0 bytes)")
 
 
-def _named(paths: Sequence[Path]) -> str:
+def _named(paths: Sequence[str | Path]) -> str:
     names = ", ".join(str(path) for path in paths[:_MOST_NAMED])
     rest = len(paths) - _MOST_NAMED
     verb = "is" if len(paths) == 1 else "are"
     return f"{names}{f' and {rest} more' if rest > 0 else ''} {verb}"
 
 
-Listing = list[tuple[Path, int]]
+Listing = list[tuple[str, int]]
 
 
 # --- One folder per class --------------------------------------------------------------------
 
 
 def open_class_folders(data: Data, image_size: ImageSize | None = None) -> OpenedData:
-    """``train/CLASS/IMAGE``, ``test/CLASS/IMAGE`` and, if there is one, ``val/CLASS/IMAGE``.
+    """``train/CLASS/IMAGE`` beside ``test/``, ``val/`` or both, which have the same classes.
 
-    The classes are the folders of train/ in alphabetical order. Files without the suffix of an
-    image and names that begin with a dot are ignored.
+    Without test/ the images of val/ are the test set, as in the usual copy of ImageNet, and
+    validation images are drawn from train/. The classes are the folders of train/ in alphabetical
+    order. Files without the suffix of an image and names that begin with a dot are ignored.
     """
     path = _folder(data)
-    for part in ("train", "test"):
-        if not (path / part).is_dir():
-            raise DataNotFoundError(f"{path} has no folder {part}/ of class folders")
-    names = tuple(sorted(each.name for each in _visible(path / "train") if each.is_dir()))
-    if not names:
-        raise DataError(f"{path / 'train'} holds no class folders")
+    if not (path / "train").is_dir():
+        raise DataNotFoundError(f"{path} has no folder train/ of class folders")
+    test_folder = path / ("test" if (path / "test").is_dir() else "val")
+    if not test_folder.is_dir():
+        raise DataNotFoundError(f"{path} has neither a folder test/ nor val/ of class folders")
+    names = class_folders(path / "train")
     train = _class_listing(path / "train", names)
     _check_every_class(train, names, path / "train")
-    validation = _class_listing(path / "val", names) if (path / "val").is_dir() else []
-    source = _source(train + validation, names, f"images of {path}", image_size)
-    listed = _class_listing(path / "test", names)
-    test = _source(listed, names, f"test images of {path}", image_size)
+    has_both = test_folder.name == "test" and (path / "val").is_dir()
+    validation = _class_listing(path / "val", names) if has_both else []
+    reading = Reading.of(data, image_size)
+    source = _source(train + validation, names, f"images of {path}", reading)
+    test = _source(_class_listing(test_folder, names), names, f"test images of {path}", reading)
     return OpenedData(source.loaded(), len(validation), test.loaded)
+
+
+def open_class_folder(path: Path, reading: Reading) -> FileSource:
+    """The images of one folder of class folders."""
+    names = class_folders(path)
+    return _source(_class_listing(path, names), names, f"images of {path}", reading)
+
+
+def class_folders(path: Path) -> tuple[str, ...]:
+    """The names of the classes in a folder, in alphabetical order."""
+    names = tuple(each.name for each in _visible(path) if each.is_dir())
+    if not names:
+        raise DataError(f"{path} holds no class folders")
+    return names
 
 
 def _class_listing(folder: Path, names: tuple[str, ...]) -> Listing:
@@ -182,8 +138,9 @@ def _class_listing(folder: Path, names: tuple[str, ...]) -> Listing:
         )
     for label, name in enumerate(names):
         if (folder / name).is_dir():
-            images = [each for each in _visible(folder / name) if _is_image(each)]
-            listing += [(image, label) for image in images]
+            listing += [
+                (os.path.join(folder, name, file), label) for file in _images(folder / name)
+            ]
     if not listing:
         raise DataError(f"{folder} holds no images")
     return listing
@@ -203,11 +160,17 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+def _images(folder: Path) -> list[str]:
+    """The names of the images in a folder, sorted; not as objects, of which there may be many."""
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if not entry.name.startswith(".") and entry.name.lower().endswith(SUFFIXES)
+        )
 
 
-# --- Lists of files, as in VTAB-1k -----------------------------------------------------------
+# --- Lists of files -------------------------------------------------------------------------
 
 _TRAIN, _VALIDATION, _BOTH, _TEST = (
     "train800.txt",
@@ -232,13 +195,43 @@ def open_vtab(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     known = train + validation
     if (path / _BOTH).is_file() and sorted(_read_list(path, _BOTH)) != sorted(known):
         raise DataError(f"{path / _BOTH} is not {_TRAIN} and {_VALIDATION} together")
-    listed = _read_list(path, _TEST)
-    _check_disjoint(known, listed, path, f"{_TRAIN} or {_VALIDATION}", _TEST)
+    return _opened_lists(data, path, known, len(validation), _TEST, image_size)
+
+
+def open_lists(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    """``train.txt`` beside ``test.txt``, ``val.txt`` or both: a line ``FILE LABEL`` per image.
+
+    Files are relative to the folder. Without test.txt the images of val.txt are the test set.
+    """
+    path = _folder(data)
+    if not (path / "train.txt").is_file():
+        raise DataNotFoundError(f"{path} lacks train.txt, the list of the training images")
+    has_test, has_val = ((path / name).is_file() for name in ("test.txt", "val.txt"))
+    if not (has_test or has_val):
+        raise DataNotFoundError(f"{path} has neither test.txt nor val.txt")
+    train = _read_list(path, "train.txt")
+    validation = _read_list(path, "val.txt") if has_test and has_val else []
+    _check_disjoint(train, validation, path, "train.txt", "val.txt")
+    test = "test.txt" if has_test else "val.txt"
+    return _opened_lists(data, path, train + validation, len(validation), test, image_size)
+
+
+def _opened_lists(
+    data: Data,
+    path: Path,
+    known: Listing,
+    validation: int,
+    test_name: str,
+    image_size: ImageSize | None,
+) -> OpenedData:
+    listed = _read_list(path, test_name)
+    _check_disjoint(known, listed, path, "the other lists", test_name)
     # The test images count as well, because a thousand images may not show every class.
-    names = _vtab_names(path, max(label for _, label in known + listed) + 1)
-    source = _source(known, names, f"images of {path}", image_size)
-    test = _source(listed, names, f"test images of {path}", image_size)
-    return OpenedData(source.loaded(), len(validation), test.loaded)
+    names = _list_names(path, 1 + max(label for _, label in known + listed))
+    reading = Reading.of(data, image_size)
+    source = _source(known, names, f"images of {path}", reading)
+    test = _source(listed, names, f"test images of {path}", reading)
+    return OpenedData(source.loaded(), validation, test.loaded)
 
 
 def _read_list(path: Path, name: str) -> Listing:
@@ -250,10 +243,12 @@ def _read_list(path: Path, name: str) -> Listing:
         file, _, label = line.strip().rpartition(" ")
         if not file or not label.isdecimal():
             raise DataError(f"{where}: expected 'images/NAME LABEL', got {line!r}")
+        if len(label) > len(str(_MOST_CLASSES)) or int(label) >= _MOST_CLASSES:
+            raise DataError(f"{where}: the label {label} is not below {_MOST_CLASSES:,}")
         relative = PurePosixPath(file.strip())
         if relative.is_absolute() or ".." in relative.parts:
             raise DataError(f"{where}: {file!r} is outside of the folder")
-        listing.append((path / relative, int(label)))
+        listing.append((os.path.join(path, relative), int(label)))
     if not listing:
         raise DataError(f"{path / name} lists no images")
     if len({file for file, _ in listing}) != len(listing):
@@ -262,14 +257,14 @@ def _read_list(path: Path, name: str) -> Listing:
 
 
 def _check_disjoint(one: Listing, other: Listing, path: Path, *names: str) -> None:
-    shared = sorted({str(file) for file, _ in one} & {str(file) for file, _ in other})
+    shared = sorted({file for file, _ in one} & {file for file, _ in other})
     if shared:
         raise DataError(
             f"{path}: {len(shared)} images are in {names[0]} and in {names[1]}: {shared[0]}, ..."
         )
 
 
-def _vtab_names(path: Path, count: int) -> tuple[str, ...]:
+def _list_names(path: Path, count: int) -> tuple[str, ...]:
     file = path / "classes.json"
     if not file.is_file():
         return tuple(str(label) for label in range(count))
@@ -293,7 +288,7 @@ def _folder(data: Data) -> Path:
 
 
 def _source(
-    listing: Listing, names: tuple[str, ...], description: str, image_size: ImageSize | None
+    listing: Listing, names: tuple[str, ...], description: str, reading: Reading
 ) -> FileSource:
     """The listed images, after checking that all files exist and every label has a name.
 
@@ -302,9 +297,5 @@ def _source(
     """
     paths, labels = [path for path, _ in listing], [label for _, label in listing]
     return FileSource(
-        paths,
-        torch.tensor(labels, dtype=torch.int64),
-        names,
-        description,
-        image_size=image_size,
+        paths, torch.tensor(labels, dtype=torch.int64), names, description, reading=reading
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.augmentation.geometry import Boxes
 from training.errors import DataError
 from training.parsing import ImageSize, height_and_width
 
@@ -18,7 +19,8 @@ class ImageSource(Protocol):
     """A set of labelled images, all of one size.
 
     ``fetch`` returns uint8 images (n, channels, height, width) on the CPU in the order of the
-    indices, which may repeat. It may be called from another thread.
+    indices, which may repeat. It may be called from several threads. `workers`
+    threads should share it; 0 says that it takes no time worth sharing.
     """
 
     @property
@@ -31,8 +33,23 @@ class ImageSource(Protocol):
     def size(self) -> tuple[int, int]: ...  # height and width of the fetched images
     @property
     def description(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def damaged(self) -> Mapping[str, str]: ...  # images found to be damaged so far, and why
     def __len__(self) -> int: ...
     def fetch(self, indices: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class WindowSource(ImageSource, Protocol):
+    """A set of images that have other sizes than those ``fetch`` returns, such as photographs.
+
+    ``fetch_windows`` cuts a box out of each image as it is stored and resizes that. `choose` makes
+    the boxes from the ratios of width to height of the images.
+    """
+
+    def fetch_windows(self, indices: Tensor, choose: Callable[[Tensor], Boxes]) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,9 @@ class OpenedData:
 
 class MemorySource:
     """Images in memory as uint8; a fetch is one gather."""
+
+    workers = 0
+    damaged: Mapping[str, str] = {}
 
     def __init__(
         self, images: Tensor, labels: Tensor, class_names: tuple[str, ...], description: str
@@ -94,6 +114,8 @@ class _Subset:
         self.class_names = source.class_names
         self.channels = source.channels
         self.size = source.size
+        self.workers = source.workers
+        self.damaged = source.damaged
         self.description = f"{len(indices)} images of {source.description}"
 
     def __len__(self) -> int:
@@ -103,13 +125,23 @@ class _Subset:
         return self._source.fetch(self._indices[indices])
 
 
+class _WindowSubset(_Subset):
+    """Some images of a source that can cut windows out of them."""
+
+    _source: WindowSource
+
+    def fetch_windows(self, indices: Tensor, choose: Callable[[Tensor], Boxes]) -> Tensor:
+        return self._source.fetch_windows(self._indices[indices], choose)
+
+
 def subset(source: ImageSource, indices: Tensor) -> ImageSource:
     """A view of the images of `source` at `indices`, in that order; nothing is copied."""
     if indices.dtype != torch.int64 or indices.ndim != 1:
         raise DataError(f"indices must be int64 (n,), got {indices.dtype} {tuple(indices.shape)}")
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(source):
         raise DataError(f"indices outside of the {len(source)} images of {source.description}")
-    return _Subset(source, indices)
+    kind = _WindowSubset if isinstance(source, WindowSource) else _Subset
+    return kind(source, indices)
 
 
 def checked_labels(

@@ -66,14 +66,16 @@ class CombinedEncoding(AbstractEncoding):
         }
 
     @contextmanager
-    def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
+    def shared_pass(
+        self, tables: PassTables | None = None, *, is_complete: bool = False
+    ) -> Iterator[None]:
         """As in `AbstractEncoding`. Parts may use the same keys, so each has tables of its own."""
         kept: PassTables = [] if tables is None else tables
         if not kept:
             kept.extend((number, []) for number in range(len(self.parts)))
         with ExitStack() as stack:
             for part, (_, own) in zip(self._each(), kept, strict=True):
-                stack.enter_context(part.shared_pass(own))
+                stack.enter_context(part.shared_pass(own, is_complete=is_complete))
             yield
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,49 +18,59 @@ from training.encodings.option_types import NoOptions
 from training.encodings.size import EncodingSize
 from wefpe_core.errors import InputError
 
+if TYPE_CHECKING:
+    from training.encodings.elliptic_values import EllipticUse
+
 # --- Tables that are kept between calls --------------------------------------------------------
 
 _MOST_TABLES = 32
 
 
 class TableCache:
-    """Tables by key, each with the identity and version of the tensors it depends on.
+    """Tables that nothing learned enters, by key, for any number of threads.
 
-    Every change of a tensor in place (a step of the optimiser, `load_state_dict`, the update of an
-    averaged model) raises its version, and a table of another version is made anew. Torch itself
-    does not see writes through ``tensor.data``: call `clear` after those. Copies and pickles of a
-    cache are empty.
+    Each is kept with the identity and version of the tensors it is made of, which are buffers.
+    Every change of a buffer in place (`load_state_dict`, the update of an averaged model) raises
+    its version, and a table of another version is made anew. Parameters have no place here: a
+    fused optimiser changes them and leaves the version as it was. Torch does not see writes
+    through ``buffer.data`` either: call `clear` after those. Copies and pickles of a cache are
+    empty.
     """
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Hashable, tuple[list[Any], list[Any], Any]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def clear(self) -> None:
-        self._entries.clear()
+        with self._lock:
+            self._entries.clear()
 
     def get(self, key: Hashable, depends_on: Sequence[Tensor], make: Callable[[], Any]) -> Any:
         """The table of this key; a missing one is made outside autograd and inference mode."""
         versions = _versions(depends_on)
-        entry = self._entries.get(key)
-        if entry is not None and versions is not None:
-            tensors, known, table = entry
-            is_same = len(tensors) == len(depends_on) and all(
-                reference() is tensor for reference, tensor in zip(tensors, depends_on, strict=True)
-            )
-            if is_same and known == versions:
-                self._entries.move_to_end(key)
-                return table
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and versions is not None:
+                tensors, known, table = entry
+                is_same = len(tensors) == len(depends_on) and all(
+                    reference() is tensor
+                    for reference, tensor in zip(tensors, depends_on, strict=True)
+                )
+                if is_same and known == versions:
+                    self._entries.move_to_end(key)
+                    return table
         # A tensor made in inference mode could not enter a later backward pass.
         with torch.inference_mode(False), torch.no_grad():
             table = make()
         if versions is not None:
-            self._entries[key] = ([weakref.ref(t) for t in depends_on], versions, table)
-            self._entries.move_to_end(key)
-            while len(self._entries) > _MOST_TABLES:
-                self._entries.popitem(last=False)
+            with self._lock:
+                self._entries[key] = ([weakref.ref(t) for t in depends_on], versions, table)
+                self._entries.move_to_end(key)
+                while len(self._entries) > _MOST_TABLES:
+                    self._entries.popitem(last=False)
         return table
 
     def __deepcopy__(self, memo: Any) -> TableCache:
@@ -75,6 +86,28 @@ def _versions(tensors: Sequence[Tensor]) -> list[Any] | None:
         return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
     except RuntimeError:  # made in inference mode, or wrapped by torch.func
         return None
+
+
+# Not a dictionary: hashing a grid would make a compiler fix its size.
+PassTables = list[tuple[Hashable, Any]]
+
+
+class PassInThread(threading.local):
+    """The tables of the forward pass that this thread is in; None outside `shared_pass`.
+
+    Copies and pickles are outside.
+    """
+
+    def __init__(self) -> None:
+        # In every thread anew. Not defaults of the class: torch's compiler guards what is there.
+        self.tables: PassTables | None = None
+        self.is_complete = False
+
+    def __deepcopy__(self, memo: Any) -> PassInThread:
+        return PassInThread()
+
+    def __reduce__(self) -> tuple[type[PassInThread], tuple[()]]:
+        return PassInThread, ()
 
 
 # --- Precision: the widest real dtype of the device, never autocast ----------------------------
@@ -96,8 +129,6 @@ def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 Kind = Literal["none", "additive", "rotary", "bias", "combined"]
 T = TypeVar("T")
-# Not a dictionary: hashing a grid would make a compiler fix its size.
-PassTables = list[tuple[Hashable, Any]]
 
 
 class AbstractEncoding(nn.Module):
@@ -127,7 +158,7 @@ class AbstractEncoding(nn.Module):
         # It has the device of the module and the dtype of its tables, also without parameters.
         self.register_buffer("_like", torch.empty(0), persistent=False)
         self._tables = TableCache()
-        self._pass_tables: PassTables | None = None
+        self._pass = PassInThread()
 
     def additive(self, grid: Grid) -> Tensor | None:
         """What is added to the patch tokens, (height*width, dim); None if nothing is."""
@@ -156,6 +187,13 @@ class AbstractEncoding(nn.Module):
     def check_ready(self) -> None:
         """Raise if the encoding cannot be used yet; models ask before the first forward pass."""
 
+    def elliptic_use(self) -> EllipticUse | None:
+        """What the encoding itself asks of a backend; None if it asks nothing.
+
+        An encoding that is made of others answers for itself alone.
+        """
+        return None
+
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that should not decay: all but matrices of projections."""
         return {
@@ -165,34 +203,34 @@ class AbstractEncoding(nn.Module):
         }
 
     @contextmanager
-    def shared_pass(self, tables: PassTables | None = None) -> Iterator[None]:
+    def shared_pass(
+        self, tables: PassTables | None = None, *, is_complete: bool = False
+    ) -> Iterator[None]:
         """Within it, all layers share tables that depend on learned parameters.
 
         It goes around the loop over the blocks in one forward pass: without it the elliptic
         functions of a learned lattice are evaluated once per layer, and a compiler traces them as
-        often. It does not go with activation checkpointing, which evaluates each block again on
-        its own.
+        often. It holds for the thread that entered it.
 
         A model that cannot put one statement around all blocks puts one around each, always with
-        the same list, which is empty at the start of a forward pass.
+        the same list, which is empty at the start of a forward pass. Layers that are evaluated
+        again in the backward pass (activation checkpointing) must find the same tables both times:
+        there the list is filled before the first block, and ``is_complete`` keeps the blocks from
+        adding to it.
         """
-        before, self._pass_tables = self._pass_tables, [] if tables is None else tables
+        here = self._pass
+        before = (here.tables, here.is_complete)
+        here.tables, here.is_complete = [] if tables is None else tables, is_complete
         try:
             yield
         finally:
-            self._pass_tables = before
+            here.tables, here.is_complete = before
 
     def drop_tables(self) -> None:
-        """Forget every table; needed only after writing to ``parameter.data``."""
+        """Forget every table; needed only after writing to ``buffer.data``."""
         for module in self.modules():  # an encoding may be made of others
             if isinstance(module, AbstractEncoding):
                 module._tables.clear()
-
-    def train(self, mode: bool = True) -> AbstractEncoding:
-        if hasattr(self, "_tables"):
-            self._tables.clear()
-        super().train(mode)
-        return self
 
     @property
     def device(self) -> torch.device:
@@ -214,27 +252,28 @@ class AbstractEncoding(nn.Module):
         """The result of `make`, computed outside autocast and kept while it is valid.
 
         By default a table depends on every parameter of the module, perhaps through dropout. It is
-        then kept in eval mode only, and only where no gradient is asked for. If `depends_on` names
-        the tensors it is made of and none of them is learned, it is also kept in training.
+        then shared by the layers of one pass (`shared_pass`) and not kept any longer. If
+        `depends_on` names the tensors it is made of and no parameter is among them, it is kept for
+        all passes.
         """
-        tensors = list(self.parameters()) if depends_on is None else list(depends_on)
         with without_autocast(self.device):
-            is_learned = any(t.requires_grad for t in tensors)
-            changes = is_learned or depends_on is None
-            is_safe = not (is_learned and torch.is_grad_enabled())
-            is_safe = is_safe and not (self.training and changes)
-            if is_safe and not torch.compiler.is_compiling():  # a graph makes its own
-                where = (key, self.device, self.dtype)
-                table: T = self._tables.get(where, tensors, make)
+            is_fixed = depends_on is not None and not any(
+                isinstance(tensor, nn.Parameter) for tensor in depends_on
+            )
+            if depends_on is not None and is_fixed and not torch.compiler.is_compiling():
+                where = (key, self.device, self.dtype)  # a graph makes its own
+                table: T = self._tables.get(where, depends_on, make)
                 return table
-            if self._pass_tables is None:
+            here = self._pass
+            if here.tables is None:
                 return make()
-            for known, shared in self._pass_tables:
+            for known, shared in here.tables:
                 if known == key:
                     found: T = shared
                     return found
             made = make()
-            self._pass_tables.append((key, made))
+            if not here.is_complete:
+                here.tables.append((key, made))
             return made
 
     def check_layer(self, layer: int) -> None:
@@ -257,7 +296,9 @@ class AbstractEncoding(nn.Module):
 
     def extra_repr(self) -> str:
         size = self.size
-        return f"dim={size.dim}, depth={size.depth}, num_heads={size.num_heads}, grid={size.grid}"
+        shape = f"dim={size.dim}, depth={size.depth}, num_heads={size.num_heads}, grid={size.grid}"
+        use = self.elliptic_use()
+        return shape if use is None else f"{shape}, backend={use.backend}"
 
 
 def check_prefix(n: int) -> None:

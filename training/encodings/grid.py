@@ -78,6 +78,8 @@ def coincident_offsets(offsets: Offsets, grid: Grid, alpha_u: float, alpha_v: fl
 
 def _is_whole(steps: Tensor, count: int, alpha: float) -> Tensor:
     """Which steps are whole periods, where `count` steps are alpha periods."""
+    if 0.0 < alpha <= 1.0:  # whatever the count, which may be symbolic
+        return steps == 0
     whole = [k for k in range(1 - count, count) if is_integer(alpha * k / count)]
     # Not a reduction over a stack of them, which no compiler fuses with what uses the result.
     return reduce(torch.logical_or, (steps == k for k in whole))

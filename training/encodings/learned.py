@@ -58,7 +58,6 @@ def set_resampling(encoding: AbstractEncoding, method: Resampling) -> None:
         raise InputError(f"there is no method {method!r}; there are {', '.join(_METHODS)}")
     owner: Any = encoding
     owner.options = owner.options.model_copy(update={"resampling": method})
-    encoding.drop_tables()  # they were made by the method before
 
 
 class PatchTable(nn.Module):

@@ -91,9 +91,7 @@ class LatticeParameter(nn.Module):
         if self.alpha_learn is None:
             numbers = (omega1, 0.0, omega1 * tau.real, omega1 * tau.imag)
             return HalfPeriods(torch.stack([scalar(x, dtype, device) for x in numbers]))
-        low, high = self.bounds
-        alpha = self.alpha_learn.to(dtype)
-        y = low + (F.softplus(alpha) - F.softplus(alpha - (high - low)))
+        y = self.aspect(device)
         if self.skew is None or self.log_scale is None:
             fixed, skew = (scalar(x, dtype, device) for x in (omega1, omega1 * tau.real))
             return HalfPeriods.of(fixed, skew, omega1 * y)
@@ -101,6 +99,15 @@ class LatticeParameter(nn.Module):
         learned = omega1 * torch.exp(math.log(_LARGEST_SCALE) * scale)
         one, x = torch.ones_like(y), tau.real + _LARGEST_SKEW * skew
         return HalfPeriods(learned * HalfPeriods.of(one, x, y).parts)
+
+    def aspect(self, device: torch.device) -> Tensor:
+        """The present Im tau in the working dtype of the device."""
+        dtype = working_dtype(device)
+        if self.alpha_learn is None:
+            return scalar(self.start.tau.imag, dtype, device)
+        low, high = self.bounds
+        alpha = self.alpha_learn.to(dtype)
+        return low + (F.softplus(alpha) - F.softplus(alpha - (high - low)))
 
     def lattice(self) -> Lattice:
         """The present lattice, as numbers."""

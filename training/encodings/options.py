@@ -19,6 +19,12 @@ Resampling = Literal[
     "bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear", "bilinear_corners"
 ]
 
+Centres = Literal["ring", "zero"]
+CENTRES_MEANING = (
+    "where the heads look at the start: around, at a distance of one patch (ConViT), or at the "
+    "patch itself"
+)
+
 RESAMPLING_MEANING = (
     "how the table is brought to another grid: bicubic_antialias (timm), bicubic (DeiT, "
     "Hugging Face), bilinear (the WEF-PE scripts), bilinear_corners (ViT, big_vision)"
@@ -92,9 +98,26 @@ class RopeAxialOptions(EncodingOptions):
         "grid of training (EVA); or 2 pi times the patch centres in [-1, 1] (DINOv3)",
     )
     layout: PairLayout = option("interleaved", _LAYOUT)
+    shift: float = option(
+        0.0, "in training, centred coordinates are moved by up to this much (DINOv3)", at_least=0.0
+    )
+    jitter: float = option(
+        1.0,
+        "in training, each axis is stretched by a factor up to this or its inverse (DINOv3)",
+        at_least=1.0,
+    )
+    rescale: float = option(
+        1.0, "in training, both axes are stretched by one factor likewise (DINOv3: 2)", at_least=1.0
+    )
+
+    @property
+    def is_augmented(self) -> bool:
+        return self.shift > 0.0 or self.jitter > 1.0 or self.rescale > 1.0
 
     def check(self, size: EncodingSize) -> None:
         _check_quarters("rope_axial", size)
+        if self.is_augmented and self.coordinates != "centred":
+            raise EncodingOptionError("shift, jitter and rescale are for coordinates='centred'")
 
 
 class RopeMixedOptions(EncodingOptions):
@@ -135,6 +158,76 @@ class FopeOptions(EncodingOptions):
 def _check_quarters(name: str, size: EncodingSize) -> None:
     if size.head_dim % 4:
         raise InputError(f"{name} needs head_dim divisible by 4, got {size.head_dim}")
+
+
+class DisplacementOptions(EncodingOptions):
+    """What the options of biases by displacement have in common."""
+
+    coordinates: Literal["reference", "index"] = option(
+        "reference",
+        "what a displacement is counted in: patches of the grid it is made for, so that another "
+        "grid sees the same function of the place; or of the grid it is called with",
+    )
+    per_layer: bool = option(True, "values for each layer, or one set for all")
+
+
+class RelativeTableOptions(DisplacementOptions):
+    """Options of `relative_table`."""
+
+    initial_std: float = option(
+        0.02, "standard deviation at the start (normal, cut at -2 and 2)", above=0.0
+    )
+    interpolation: Literal["bilinear", "bicubic"] = option(
+        "bilinear", "how the table is read between its entries, which other grids ask for"
+    )
+
+
+class Alibi2dOptions(DisplacementOptions):
+    """Options of `alibi2d`."""
+
+    learnable: bool = option(False, "whether the slopes are learned (published: no)")
+
+
+class GaussianOptions(DisplacementOptions):
+    """Options of `gaussian`."""
+
+    width: float = option(2.0, "sigma at the start, in patches", above=0.0)
+    centres: Centres = option("ring", CENTRES_MEANING)
+
+
+class LookHereOptions(DisplacementOptions):
+    """Options of `lookhere`."""
+
+    coordinates: Literal["reference", "index"] = option(
+        "index", "what a distance is counted in: as in the others, or as published"
+    )
+    per_layer: Literal[True] = option(True, "the slopes fall from layer to layer")
+    field_of_view: Literal[180, 90] = option(180, "degrees that a head with a direction sees")
+    slope: float = option(1.0, "factor of all slopes", above=0.0)
+
+
+class LieOptions(EncodingOptions):
+    """Options of `liere`."""
+
+    block: int = option(8, "channels that are turned together; head_dim: all of them", at_least=2)
+    commuting: bool = option(
+        False, "ComRoPE: half of the blocks turn with the column and half with the row"
+    )
+    initial: float = option(
+        1.0, "size of the generators at the start: uniform from 0 to 2 pi times that", above=0.0
+    )
+    per_layer: bool = option(True, "generators for each layer, or one set for all")
+
+    def check(self, size: EncodingSize) -> None:
+        if size.head_dim % self.block:
+            raise EncodingOptionError(
+                f"block={self.block} does not divide head_dim={size.head_dim}"
+            )
+        if self.commuting and size.head_dim < 2 * self.block:
+            raise EncodingOptionError(
+                f"commuting needs two blocks or more, and block={self.block} leaves one of "
+                f"head_dim={size.head_dim}"
+            )
 
 
 class CombinedOptions(EncodingOptions):

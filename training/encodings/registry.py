@@ -43,6 +43,13 @@ _ENCODINGS: dict[str, EncodingEntry] = {
     "rope_axial": EncodingEntry(options.RopeAxialOptions, "rotary:RopeAxialEncoding"),
     "rope_mixed": EncodingEntry(options.RopeMixedOptions, "rotary:RopeMixedEncoding"),
     "fope": EncodingEntry(options.FopeOptions, "fope:FopeEncoding"),
+    "liere": EncodingEntry(options.LieOptions, "lie:LieEncoding"),
+    "relative_table": EncodingEntry(
+        options.RelativeTableOptions, "displacements:RelativeTableEncoding"
+    ),
+    "alibi2d": EncodingEntry(options.Alibi2dOptions, "displacements:Alibi2dEncoding"),
+    "gaussian": EncodingEntry(options.GaussianOptions, "displacements:GaussianEncoding"),
+    "lookhere": EncodingEntry(options.LookHereOptions, "displacements:LookHereEncoding"),
     "weierstrass": EncodingEntry(
         weierstrass_options.WeierstrassOptions, "weierstrass:WeierstrassEncoding"
     ),
@@ -58,6 +65,9 @@ _ENCODINGS: dict[str, EncodingEntry] = {
     ),
     "weierstrass_green": EncodingEntry(
         weierstrass_options.GreenOptions, "weierstrass_bias:GreenEncoding"
+    ),
+    "weierstrass_heat": EncodingEntry(
+        weierstrass_options.HeatOptions, "weierstrass_heat:HeatEncoding"
     ),
     "combined": EncodingEntry(options.CombinedOptions, "combined:CombinedEncoding"),
 }
@@ -122,11 +132,22 @@ def encoding_class(name: str) -> type[AbstractEncoding]:
     return found
 
 
+# What the paper calls its encoding, without hyphens, underscores and capitals.
+_NAMES_IN_THE_PAPER = ("wef", "wefpe", "weierstrassellipticfunction")
+
+
+def nearest_encoding(name: str) -> str:
+    """The end of a message about an encoding that does not exist: which one may be meant."""
+    if name.lower().replace("-", "").replace("_", "").replace(" ", "") in _NAMES_IN_THE_PAPER:
+        return "; did you mean weierstrass?"
+    return did_you_mean(name, available_encodings())
+
+
 def _entry(name: str) -> EncodingEntry:
     if name not in _ENCODINGS:
         raise UnknownEncodingError(
             f"unknown encoding {name!r}; available: {', '.join(available_encodings())}"
-            + did_you_mean(str(name), available_encodings())
+            + nearest_encoding(str(name))
         )
     return _ENCODINGS[name]
 
@@ -252,7 +273,7 @@ def parse_encoding_label(text: str) -> EncodingLabel:
     name, _, rest = label.partition(":")
     known = available_encodings()
     if name not in known:
-        end = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        end = nearest_encoding(name) or f"; there are {', '.join(known)}"
         raise InputError(
             f"unknown encoding {name!r}{'' if name == label else f' in {label!r}'}{end}"
         )

@@ -48,6 +48,11 @@ class AbstractRotaryEncoding(AbstractEncoding):
     layout: PairLayout
     is_shared_by_layers = True  # one table of angles serves all layers
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the angles are drawn anew in every pass."""
+        return False
+
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         """Angles (N, head_dim/2) or (heads, N, head_dim/2) in the working dtype."""
         raise NotImplementedError
@@ -61,7 +66,8 @@ class AbstractRotaryEncoding(AbstractEncoding):
             return torch.cos(angles).to(dtype), torch.sin(angles).to(dtype)
 
         key = ("rotation", grid, 0 if self.is_shared_by_layers else layer, dtype, device)
-        cos, sin = self.table(key, make, depends_on=list(self.parameters()))
+        depends_on = None if self.is_random else list(self.parameters())
+        cos, sin = self.table(key, make, depends_on=depends_on)
         with without_autocast(device):
             return (
                 rotate_pairs(q, cos, sin, self.layout),
@@ -111,17 +117,33 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
         super().__init__(size)
         self.options, self.layout = options, options.layout
 
+    @property
+    def is_random(self) -> bool:
+        return self.training and self.options.is_augmented
+
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)
         frequencies = geometric(self.options.base, self.size.head_dim, 4, dtype, device)
         if self.options.coordinates == "centred":
             u, v = patch_centres(grid, dtype, device)
-            x, y = 2.0 * math.pi * (2.0 * u - 1.0), 2.0 * math.pi * (2.0 * v - 1.0)
+            x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
+            if self.is_random:
+                x, y = self._augmented(x, y)
+            x, y = 2.0 * math.pi * x, 2.0 * math.pi * y
         else:
             x, y = patch_indices(grid, dtype, device)
             if self.options.coordinates == "reference":
                 x, y = x * (self.size.grid[1] / grid[1]), y * (self.size.grid[0] / grid[0])
         return torch.cat([x[:, None] * frequencies, y[:, None] * frequencies], dim=-1)
+
+    def _augmented(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Coordinates moved, and stretched by axis and together, as DINOv3 does in training."""
+        options = self.options
+        shifts = options.shift * (2.0 * torch.rand(2, dtype=x.dtype, device=x.device) - 1.0)
+        turns = 2.0 * torch.rand(3, dtype=x.dtype, device=x.device) - 1.0
+        stretch = math.log(options.jitter) * turns[:2] + math.log(options.rescale) * turns[2]
+        factors = torch.exp(stretch)
+        return (x + shifts[0]) * factors[0], (y + shifts[1]) * factors[1]
 
 
 class RopeMixedEncoding(AbstractRotaryEncoding):

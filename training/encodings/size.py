@@ -45,7 +45,9 @@ def two_positive_integers(grid: Any, integers: tuple[type[Any], ...]) -> Grid:
     for name, value in (("height", height), ("width", width)):
         if not isinstance(value, integers) or isinstance(value, bool) or value < 1:
             raise InputError(f"grid {name} must be a positive integer, got {value!r} in {grid!r}")
-    return int(height), int(width)
+    # The sizes of a graph being traced stay as they are: as plain integers they would be fixed.
+    height, width = (int(n) if isinstance(n, numbers.Integral) else n for n in (height, width))
+    return height, width
 
 
 def is_integer(value: float) -> bool:
@@ -64,6 +66,8 @@ def refuse_poles(grid: Grid, alpha_u: float, alpha_v: float, is_centred: bool = 
         start = 0.5 * (1.0 - alpha) if is_centred else 0.0
         return [k for k in range(count) if is_integer(start + alpha * (k + 0.5) / count)]
 
+    if 0.0 < alpha_u <= 1.0 or 0.0 < alpha_v <= 1.0:  # whatever the grid, which may be symbolic
+        return
     height, width = grid
     rows, columns = on_poles(height, alpha_v), on_poles(width, alpha_u)
     if rows and columns:

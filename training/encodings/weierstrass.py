@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.encodings.elliptic_values import Frame, Values, fixed_wp, learned_wp
+from training.encodings.elliptic_values import (
+    EllipticUse,
+    Frame,
+    Values,
+    fixed_wp,
+    learned_wp,
+)
 from training.encodings.encoding import AbstractEncoding, prefix_rows, scalar
 from training.encodings.grid import Grid, checked_grid, patch_centres
 from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
@@ -105,11 +111,20 @@ class WeierstrassEncoding(AbstractEncoding):
         frame = self.frame(checked_grid(grid))
         u, v = frame.centres(self.working_dtype, self.device)
         if self.lattice_parameter is not None:
+            if self.lattice_parameter.learned == "nothing":
+                return frame.on(self.lattice(), u, v)
             omegas = self.lattice_parameter.half_periods(self.device)
         else:
             omega1 = scalar(self._omega1, self.working_dtype, self.device)
             omegas = HalfPeriods.of(omega1, torch.zeros_like(omega1), self._stretch())
         return frame.on(omegas, u, v)
+
+    def elliptic_use(self) -> EllipticUse | None:
+        """wp and wp', unless a published sum or powers take their place."""
+        if self.lattice_parameter is None or self.options.function == "powers":
+            return None
+        is_learned = self.lattice_parameter.learned != "nothing"
+        return EllipticUse(self.options.backend, ("wp_and_prime",), is_learned)
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
@@ -146,7 +161,7 @@ class WeierstrassEncoding(AbstractEncoding):
             lambda: self.frame(grid).coordinates(self.working_dtype, self.device),
             depends_on=(),
         )
-        return learned_wp(coordinates, parameter.half_periods(self.device))
+        return learned_wp(self.options.backend, coordinates, parameter.half_periods(self.device))
 
     def _powers(self, grid: Grid) -> Tensor:
         """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
@@ -194,6 +209,26 @@ class WeierstrassEncoding(AbstractEncoding):
 # --- Projections, also of the surrogate --------------------------------------------------------
 
 
+def product_of_few(rows: Tensor, weight: Tensor) -> Tensor:
+    """`torch.nn.functional.linear` of rows with few features.
+
+    A compiler calls a library for a product of matrices, and fuses products and sums of numbers
+    with what is before and after them. So few features cost no call of their own.
+    """
+    if torch.compiler.is_compiling():
+        return (rows[:, None, :] * weight).sum(-1)
+    return F.linear(rows, weight)
+
+
+class LinearOfFew(nn.Linear):
+    """The linear layer of `product_of_few`."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return product_of_few(rows, self.weight) + self.bias
+        return super().forward(rows)
+
+
 def projection(
     kind: Projection,
     features: int,
@@ -220,10 +255,10 @@ def _zero_biases(layers: nn.Sequential) -> None:
 
 def _projection(kind: Projection, features: int, dim: int, dropout: float) -> nn.Sequential:
     if kind == "linear":
-        return nn.Sequential(nn.Linear(features, dim), nn.LayerNorm(dim))
+        return nn.Sequential(LinearOfFew(features, dim), nn.LayerNorm(dim))
     hidden = max(dim // 2, 1)
     return nn.Sequential(
-        nn.Linear(features, hidden),
+        LinearOfFew(features, hidden),
         nn.LayerNorm(hidden),
         nn.GELU(),
         nn.Dropout(dropout),
@@ -238,7 +273,7 @@ def deep_projection(
     """The projection of the published fine-tuning scripts: three layers, none normalised last."""
     hidden = max(dim // 2, 1)
     layers = nn.Sequential(
-        nn.Linear(features, hidden),
+        LinearOfFew(features, hidden),
         nn.LayerNorm(hidden),
         nn.GELU(),
         nn.Dropout(dropouts[0]),

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.elliptic_values import (
+    EllipticUse,
     Frame,
     Values,
     fixed_differences,
@@ -19,8 +20,9 @@ from training.encodings.elliptic_values import (
 )
 from training.encodings.encoding import AbstractEncoding
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
-from training.encodings.learned_lattice import LatticeParameter, inverse_softplus
+from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.size import EncodingSize, refuse_poles
+from training.encodings.weierstrass import product_of_few
 from training.encodings.weierstrass_options import (
     Compression,
     GreenOptions,
@@ -52,6 +54,23 @@ class AbstractLatticeBias(AbstractEncoding):
     def lattice(self) -> Lattice:
         """The present lattice, as numbers."""
         return self.lattice_parameter.lattice()
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the lattice changes in training."""
+        return self.lattice_parameter.learned != "nothing"
+
+    def points(self, grid: Grid) -> Tensor:
+        """The displacements of `offsets` in the complex plane, with gradients.
+
+        Those that are periods, where there is a pole, are moved to a harmless place.
+        """
+        frame = self.frame(checked_grid(grid))
+        along, down, _ = frame.differences(self.working_dtype, self.device)
+        lattice: HalfPeriods | Lattice = self.lattice()
+        if self.is_learned:
+            lattice = self.lattice_parameter.half_periods(self.device)
+        return frame.on(lattice, along, down)
 
     def offsets(self, grid: Grid) -> Offsets:
         """The displacements of a grid, as a table of indices that never changes."""
@@ -102,6 +121,10 @@ class RelativeEncoding(AbstractLatticeBias):
         if options.diagonal == "learned":
             self.self_bias = nn.Parameter(torch.zeros(layers, size.num_heads))
 
+    def elliptic_use(self) -> EllipticUse:
+        functions = ("wp_and_prime",) if self.is_learned else ("wp_and_prime", "add")
+        return EllipticUse(self.options.backend, functions, self.is_learned)
+
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters()}
 
@@ -113,10 +136,10 @@ class RelativeEncoding(AbstractLatticeBias):
     def _rows_of_values(self, grid: Grid) -> Tensor:
         """The same as one tensor, (4, displacements); at periods it has some finite value."""
         refuse_poles(grid, self.alpha_u, self.alpha_v)
-        if self.lattice_parameter.learned == "nothing":
+        if not self.is_learned:
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        return learned_wp(self.coordinates(grid), omegas)
+        return learned_wp(self.options.backend, self.coordinates(grid), omegas)
 
     def _fixed_values(self, grid: Grid) -> Tensor:
         values = fixed_differences(self.options.backend, self.frame(grid), self.lattice())
@@ -135,11 +158,14 @@ class RelativeEncoding(AbstractLatticeBias):
         values = self._rows_of_values(grid)
         if self.options.features < len(values):
             values = values[: self.options.features]
-        scale: Tensor | float = self.options.scale
-        if self.scale_raw is not None:
-            scale = F.softplus(self.scale_raw.to(self.working_dtype))
         compress = COMPRESSIONS[self.options.compression]
-        return compress(scale * values.t().contiguous()).to(self.dtype)
+        return compress(self.compression_scale() * values.t().contiguous()).to(self.dtype)
+
+    def compression_scale(self) -> Tensor | float:
+        """The factor inside the compression at present."""
+        if self.scale_raw is None:
+            return self.options.scale
+        return F.softplus(self.scale_raw.to(self.working_dtype))
 
     def bias(self, grid: Grid, layer: int) -> Tensor:
         grid = checked_grid(grid)
@@ -149,7 +175,7 @@ class RelativeEncoding(AbstractLatticeBias):
 
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""
-        bias = F.linear(self.weight.flatten(0, 1), self._features(grid))
+        bias = product_of_few(self.weight.flatten(0, 1), self._features(grid))
         bias = bias.reshape(*self.weight.shape[:2], -1)
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
         return torch.where(self.is_period(grid), instead, bias).unbind()
@@ -178,6 +204,9 @@ class GreenEncoding(AbstractLatticeBias):
         raw = inverse_softplus(options.strength)
         self.strength_raw = nn.Parameter(torch.full((layers, size.num_heads), raw))
 
+    def elliptic_use(self) -> EllipticUse:
+        return EllipticUse(self.options.backend, ("green",), self.is_learned)
+
     def strengths(self) -> Tensor:
         """s_h, positive, (layers, heads)."""
         return F.softplus(self.strength_raw)
@@ -185,10 +214,10 @@ class GreenEncoding(AbstractLatticeBias):
     def values(self, grid: Grid) -> Tensor:
         """G at the displacements of `offsets`, in float64; at 0 what the option diagonal says."""
         grid = checked_grid(grid)
-        if self.lattice_parameter.learned == "nothing":
+        if not self.is_learned:
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
         omegas = self.lattice_parameter.half_periods(self.device)
-        values = learned_green(self.coordinates(grid), omegas)
+        values = learned_green(self.options.backend, self.coordinates(grid), omegas)
         return self._with_diagonal(values, lambda: 4.0 * omegas.omega1 * omegas.omega3_im, grid)
 
     def _fixed_values(self, grid: Grid) -> Tensor:

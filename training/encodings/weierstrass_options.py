@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from training.encodings.option_types import EncodingOptions, option, parse_options
-from training.encodings.options import RESAMPLING_MEANING, Resampling
+from training.encodings.options import CENTRES_MEANING, RESAMPLING_MEANING, Centres, Resampling
 from training.encodings.size import EncodingSize, refuse_poles
 from training.errors import EncodingOptionError
-from wefpe_core import Lattice
+from wefpe_core import Lattice, WefpeError, get_backend
 from wefpe_core.errors import LatticeError
-from wefpe_core.registry import NumericBackendName
 
 Compression = Literal["tanh", "softsign"]
 Fidelity = Literal["corrected", "paper", "authors"]
@@ -41,21 +40,42 @@ _CENTRED_SCALE = 2.0
 
 _ALPHA_V = "periods covered by the height of the grid; unset: as alpha_u"
 _BACKEND = (
-    "the backend that evaluates the elliptic functions; only torch can learn the lattice, so the "
-    "others need learnable=false"
+    "the backend that evaluates the elliptic functions; one that torch cannot differentiate in the "
+    "lattice, such as numpy, mpmath or jax, needs learnable=false"
 )
 _G2_G3 = "invariant of the lattice at the start"
 _TAU_MIN = "lower bound of Im tau when the lattice is learned"
 _TAU_MAX = "upper bound of Im tau when the lattice is learned"
 
 
+def check_backend(name: str, learnable: bool) -> None:
+    """Raise EncodingOptionError unless the backend is here and can do what an encoding needs."""
+    if name == "torch":  # it can do everything, and is not imported for that
+        return
+    try:
+        can = get_backend(name).capabilities
+    except WefpeError as error:
+        raise EncodingOptionError(f"backend={name!r}: {error}") from error
+    if "complex128" not in can.dtypes:
+        has = ", ".join(can.dtypes)
+        hint = "; set the environment variable JAX_ENABLE_X64=1" if name == "jax" else ""
+        raise EncodingOptionError(
+            f"backend={name!r} lacks complex128, which tables are computed in (it has {has}){hint}"
+        )
+    if not learnable or (can.differentiable_in_lattice and can.gradients_by == "torch"):
+        return
+    if can.differentiable_in_lattice:
+        lack = f"its gradients are those of {can.gradients_by}, and torch trains the model"
+    else:
+        lack = "it is not differentiable in the lattice"
+    raise EncodingOptionError(
+        f"backend={name!r} cannot learn the lattice: {lack}; set learnable=false or backend='torch'"
+    )
+
+
 def learned_part(options: WeierstrassOptions | LatticeBiasOptions) -> LearnedPart:
     """What of the lattice is learned; EncodingOptionError if the options contradict each other."""
-    if options.learnable and options.backend != "torch":
-        raise EncodingOptionError(
-            f"backend={options.backend!r} cannot learn the lattice, since it has no gradients; "
-            "set learnable=false or backend='torch'"
-        )
+    check_backend(options.backend, options.learnable)
     if not options.learnable and options.lattice == "general":
         raise EncodingOptionError("lattice='general' says what is learned, but learnable is false")
     if not options.learnable:
@@ -153,7 +173,7 @@ class WeierstrassOptions(EncodingOptions):
         "table; or 0, and then most of the table depends on the place",
     )
     class_token: bool = option(True, "a learned vector for the class token, scaled by beta_pos")
-    backend: NumericBackendName = option("torch", _BACKEND)
+    backend: str = option("torch", _BACKEND)
 
     def alphas(self) -> tuple[float, float]:
         """alpha_u and alpha_v, with the values of those left unset."""
@@ -314,7 +334,7 @@ class LatticeBiasOptions(EncodingOptions):
     tau_max: float = option(TAU_MAX, _TAU_MAX, above=0.0)
     alpha_u: float = option(0.5, "periods covered by the width of the grid", above=0.0)
     alpha_v: float | None = option(None, _ALPHA_V, above=0.0)
-    backend: NumericBackendName = option("torch", _BACKEND)
+    backend: str = option("torch", _BACKEND)
 
     def alphas(self) -> tuple[float, float]:
         """alpha_u and alpha_v, with the value of the latter if it is unset."""
@@ -370,3 +390,27 @@ class GreenOptions(LatticeBiasOptions):
         "area, or the largest value at another patch",
     )
     per_layer: bool = option(True, "strengths for each layer, or one set for all")
+
+
+class HeatOptions(LatticeBiasOptions):
+    """Options of `weierstrass_heat`."""
+
+    learnable: bool = option(
+        True, "learn the lattice (widths, centres and strengths are always learned)"
+    )
+    lattice: Literal["rectangular", "general"] = option(
+        "rectangular",
+        "what learnable learns: omega3, or also the skew and omega1 (then the decay is no theorem)",
+    )
+    alpha_u: float = option(
+        0.5, "periods covered by the width of the grid; the decay holds up to 1/2", above=0.0
+    )
+    width: float = option(
+        2.0, "square root of t at the start, in columns of the grid it is made for", above=0.0
+    )
+    strength: float = option(1.0, "factor of every head at the start", above=0.0)
+    centres: Centres = option("ring", CENTRES_MEANING)
+    per_layer: bool = option(True, "widths, centres and strengths for each layer, or one set")
+    backend: Literal["torch"] = option(
+        "torch", "who evaluates: widths have gradients in torch only"
+    )

@@ -1,9 +1,10 @@
 """Checkpoints that are whole or absent: safetensors and JSON, nothing that could run code.
 
 A checkpoint is a folder ``step-00001200`` with the tensors in ``*.safetensors`` and, written last,
-``state.json``, which has the size and the SHA-256 of each file. The folder is written under another
-name, flushed to the disk and renamed. A process killed at any moment leaves the earlier checkpoints
-as they were and at most an unfinished folder, which the next save removes.
+``state.json``, which has the size and the SHA-256 of each file, and the SHA-256 of all else that it
+says. The folder is written under another name, flushed to the disk and renamed. A process killed at
+any moment leaves the earlier checkpoints as they were and at most an unfinished folder, which the
+next save removes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from training.errors import CheckpointFormatError, DamagedCheckpointError, RunEr
 FORMAT = 1
 
 _STATE = "state.json"
+_DIGEST = "sha256"  # of all else in state.json; older checkpoints do not have it
 _UNFINISHED = ".unfinished-"
 
 
@@ -112,8 +114,10 @@ def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
         _write_tensors(tensors, path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     state = {"format": FORMAT, "step": checkpoint.step, "files": files, **checkpoint.state}
+    state = json.loads(json.dumps(state))  # as a reader will find it
     path = folder / _STATE
-    path.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8", newline="\n")
+    text = json.dumps({**state, _DIGEST: _digest(state)}, indent=1)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
     _flush_file(path)
     _flush_folder(folder)
 
@@ -147,22 +151,39 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _digest(state: Mapping[str, Any]) -> str:
+    """The SHA-256 of what a state says, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
 # --- Reading -------------------------------------------------------------------------------
 
 
-def load_latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what was wrong with newer ones."""
+def load_latest(
+    folder: Path, check: Callable[[Checkpoint], object] | None = None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and what was wrong with newer ones.
+
+    `check` raises a `ValueError` if a checkpoint lacks what the caller needs, which is a damage
+    like any other.
+    """
     problems: list[str] = []
     for step in reversed(saved_steps(folder)):
         try:
-            return load(folder, step), problems
+            checkpoint = load(folder, step)
+            if check is not None:
+                check(checkpoint)
+            return checkpoint, problems
         except DamagedCheckpointError as error:
             problems.append(str(error))
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            problems.append(f"{folder / folder_name(step) / _STATE}: {reason}")
     return None, problems
 
 
 def load(folder: Path, step: int) -> Checkpoint:
-    """Read a checkpoint and check every byte of its tensors.
+    """Read a checkpoint and check every byte of it.
 
     Raises
     ------
@@ -174,6 +195,9 @@ def load(folder: Path, step: int) -> Checkpoint:
     path = folder / folder_name(step)
     try:
         state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        digest = state.pop(_DIGEST, None)
+        if digest is not None and digest != _digest(state):
+            raise DamagedCheckpointError(f"{path / _STATE} has changed since it was saved")
         _check_format(state.pop("format", FORMAT), path / _STATE)
         files = state.pop("files")
         for name, expected in files.items():
@@ -188,7 +212,7 @@ def load(folder: Path, step: int) -> Checkpoint:
                 )
         tensors = {Path(name).stem: load_file(path / name) for name in files}
         return Checkpoint(state.pop("step"), tensors, state)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise DamagedCheckpointError(f"{path} cannot be read: {error}") from error
 
 

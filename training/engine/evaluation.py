@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -12,15 +13,30 @@ from torch import Tensor, nn
 from training.augmentation import Normalisation
 from training.data import ImageSource, evaluation_batches
 from training.encodings.encoding import working_dtype
+from wefpe_core.reporting import peak_memory_mb as peak_memory_of_process
+
+_LIKELIEST = 5
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The mean loss and the share of right answers on some images."""
+    """The mean loss and the share of right answers on some images.
+
+    `top5` is the share of images whose class is among the five likeliest; None unless there are
+    more than five classes, or where it was not counted.
+    """
 
     loss: float
     accuracy: float
     images: int
+    top5: float | None = None
+    seconds: float = field(default=0.0, compare=False)  # 0 if it was not measured
+    peak_memory_mb: float | None = field(default=None, compare=False)  # of any process so far
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Of all processes together, reading the images included; None if not measured."""
+        return self.images / self.seconds if self.seconds else None
 
 
 @torch.no_grad()
@@ -31,7 +47,7 @@ def evaluate(
     batch_size: int,
     accelerator: Accelerator,
 ) -> Scores:
-    """Mean cross-entropy and accuracy on a set of images, which the processes share.
+    """Mean cross-entropy and accuracies on a set of images, which the processes share.
 
     The model keeps the mode it was in, training or evaluation.
     """
@@ -43,9 +59,11 @@ def evaluate(
         rank=accelerator.process_index,
         processes=accelerator.num_processes,
     )
+    began = time.perf_counter()
     was_training = model.training
     model.eval()
     sums = ScoreSums(accelerator)
+    among_five = torch.zeros((), dtype=torch.int64, device=accelerator.device)
     try:
         for images, labels in batches:
             with accelerator.autocast():
@@ -53,9 +71,33 @@ def evaluate(
             # A sum, not a mean: a process may get an empty share of a small batch.
             loss = F.cross_entropy(logits.float(), labels, reduction="sum")
             sums.add(batch_sums(loss, logits, labels))
+            if logits.shape[-1] > _LIKELIEST:
+                likeliest = logits.topk(_LIKELIEST, dim=-1).indices
+                among_five += (likeliest == labels[:, None]).sum()
     finally:
         model.train(was_training)
-    return sums.read()
+    scores = sums.read()  # which waits for the device
+    if len(source.class_names) > _LIKELIEST:
+        count = int(accelerator.reduce(among_five, reduction="sum"))
+        scores = replace(scores, top5=count / max(scores.images, 1))
+    seconds = time.perf_counter() - began
+    return replace(scores, seconds=seconds, peak_memory_mb=_peak_memory_mb(accelerator))
+
+
+def _peak_memory_mb(accelerator: Accelerator) -> float | None:
+    """The most memory that any process has used so far; every process must call this.
+
+    It is the GPU's where there is one, else that of the process. None where the system does not
+    tell.
+    """
+    if torch.cuda.is_available():
+        own: float | None = torch.cuda.max_memory_allocated() / 1e6
+    else:
+        own = peak_memory_of_process()
+    if own is None:
+        return None
+    largest = accelerator.gather(torch.tensor([own], device=accelerator.device)).max()
+    return float(largest)
 
 
 # --- Sums over batches ---------------------------------------------------------------------

@@ -13,13 +13,14 @@ from torch import nn
 
 from training.config import Experiment, change_config, load_config
 from training.data import Splits, open_data
+from training.encodings import AbstractEncoding
 from training.encodings.learned import Resampling, resampling_of, set_resampling
 from training.engine.evaluation import Scores, evaluate
 from training.engine.run import build_accelerator
 from training.engine.run_folder import RunFolder, append_line
 from training.errors import RunError
 from training.models import HybridVisionTransformer, VisionTransformer
-from training.models.building import build_model
+from training.models.building import build_model, build_position_encoding
 from training.models.checkpoint_files import CheckpointError, read_weights
 from training.parsing import ImageSize, grid_of_size
 
@@ -84,6 +85,21 @@ def open_finished_run(path: Path) -> FinishedRun:
     model = build_model(experiment, len(splits.class_names), splits.channels, pretrained=False)
     load_weights(model, folder.weights)
     return FinishedRun(folder, experiment, splits, model.eval())
+
+
+def open_trained_encoding(path: Path) -> AbstractEncoding:
+    """The position encoding of a finished run as it was trained; needs no data set.
+
+    `path` is the folder of the run, or its file of weights, beside which its config lies. The
+    encoding is in evaluation mode on the CPU.
+    """
+    folder = RunFolder(path.parent if path.is_file() else path)
+    experiment = config_of_finished_run(folder.path)
+    weights = path if path.is_file() else folder.weights
+    with torch.random.fork_rng(devices=[]):
+        encoding = build_position_encoding(experiment)
+    load_weights(encoding, weights, within="encoding.")
+    return encoding.eval()
 
 
 def load_weights(module: nn.Module, path: Path, within: str = "") -> None:
@@ -159,8 +175,13 @@ def evaluate_opened(
             set_resampling(model.encoding, usual)
     row: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
     row |= {"image_size": image_size, "accuracy": scores.accuracy, "loss": scores.loss}
+    row |= {} if scores.top5 is None else {"top5": scores.top5}
     row |= {} if resampling is None else {"resampling": resampling}
-    append_line(run.folder.evaluations, row | {"images": scores.images})
+    row |= {"images": scores.images, "images_per_second": scores.images_per_second}
+    row |= {"peak_memory_mb": scores.peak_memory_mb, "processes": accelerator.num_processes}
+    if accelerator.is_main_process:
+        append_line(run.folder.evaluations, row)
+    accelerator.wait_for_everyone()
     return scores
 
 

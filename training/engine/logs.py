@@ -1,11 +1,11 @@
-"""What a run logs while it trains: lines of JSON, TensorBoard, and a display on the terminal.
+"""What a run logs while it trains: lines of JSON, trackers, and a display on the terminal.
 
 The trainer tells its listeners what happens. Each listener does one thing with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -20,9 +20,10 @@ from rich.progress import (
 from torch import nn
 
 from training.encodings.learned_lattice import key_prefixes, modules_with_lattice
-from training.engine.run_folder import RunFolder, append_line
+from training.engine.run_folder import FINAL, SEARCH, RunFolder, append_line
 
 Row = Mapping[str, Any]
+_PROJECT = "wefpe"  # what trackers file runs under, unless their environment says otherwise
 
 
 class Listener:
@@ -45,35 +46,99 @@ class Listener:
 
 
 class JsonLines(Listener):
-    """Appends every row to ``log.jsonl``."""
+    """Appends every row to ``log.jsonl``.
 
-    def __init__(self, folder: RunFolder) -> None:
+    Before the first one it appends what is known about the backend, as a row of kind
+    "verification"; so does a run that is resumed.
+    """
+
+    def __init__(self, folder: RunFolder, verification: Row | None = None) -> None:
         self._path = folder.log
+        self._first = verification
+        self._step = 0
+
+    def started(self, total_steps: int, step: int) -> None:
+        self._step = step
 
     def logged(self, row: Row) -> None:
+        if self._first:
+            append_line(self._path, {"kind": "verification", "step": self._step, **self._first})
+            self._first = None
         append_line(self._path, row)
 
 
-class TensorBoard(Listener):
-    """Writes the numbers of every row for TensorBoard, without the steps a resumed run repeats."""
+class Tracker(Listener):
+    """Sends the numbers of every row to a service, through accelerate's interface to it.
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._writer: Any = None
+    Whatever goes wrong with the service turns the tracker off with one line, and training goes on.
+
+    Parameters
+    ----------
+    name : {"tensorboard", "wandb", "mlflow"}
+    folder : RunFolder
+        TensorBoard's files are here, and the names under which the others know this training, so
+        that a run that is resumed goes on there too.
+    config : mapping
+        The config by dotted keys, for the services that show it beside the numbers.
+    say : callable
+        Tells the user why a tracker is off.
+    """
+
+    def __init__(
+        self, name: str, folder: RunFolder, config: Mapping[str, Any], say: Callable[[str], object]
+    ) -> None:
+        self._name, self._folder, self._config, self._say = name, folder, config, say
+        self._tracker: Any = None
 
     def started(self, total_steps: int, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(self._folder.tensorboard), purge_step=step + 1)
+        self._try(self._start, step)
 
     def logged(self, row: Row) -> None:
-        for name, value in flat_numbers(row):
-            if name not in ("step", "epoch"):
-                self._writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+        numbers = {
+            f"{row['kind']}/{name}": value
+            for name, value in flat_numbers(row)
+            if name not in ("step", "epoch")
+        }
+        if self._tracker is not None:
+            self._try(self._tracker.log, numbers, row["step"])
 
     def finished(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._tracker is not None:
+            self._try(self._tracker.finish)
+
+    def _try(self, action: Callable[..., object], *arguments: object) -> None:
+        try:
+            action(*arguments)
+        except Exception as error:  # of a library that is missing, of a network, of an account
+            self._tracker = None
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            self._say(f"the tracker {self._name} is off, and training goes on: {reason}")
+
+    def _start(self, step: int) -> None:
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        make = LOGGER_TYPE_TO_CLASS[self._name]
+        path, names = self._folder.path, self._folder.read_trackers()
+        title = f"{path.parent.name}-{path.name}" if path.name in (SEARCH, FINAL) else path.name
+        known = names.get(self._name)
+        if self._name == "tensorboard":  # without the steps that a resumed run repeats
+            folder = self._folder.tensorboard
+            tracker = make(folder.name, str(folder.parent), purge_step=step + 1)
+        elif self._name == "wandb":
+            again = {} if known is None else {"id": known, "resume": "allow"}
+            tracker = make(_PROJECT, name=title, dir=str(path), **again)
+        else:
+            tracker = make(_PROJECT, run_id=known, run_name=title)
+        if hasattr(tracker, "start"):  # older versions of accelerate start when they are made
+            tracker.start()
+        self._tracker = tracker
+        if self._name == "tensorboard":
+            return
+        if known is None:
+            run = tracker.tracker
+            own = run.id if self._name == "wandb" else run.info.run_id
+            self._folder.write_trackers(names | {self._name: own})
+            tracker.store_init_configuration(dict(self._config))
 
 
 def flat_numbers(row: Row, prefix: str = "") -> list[tuple[str, float]]:

@@ -1,12 +1,13 @@
 """The optimiser with its groups of parameters, the learning rate, and the average of the weights.
 
-A new optimiser needs its name in `training.config.schema.Optimizer` and a line in `_FACTORIES`.
+Optimisers are those of torch by the names of `training.config.optimizers`, and timm's.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from training.config.errors import ConfigError, Problem
+from training.config.optimizers import TIMM, TORCH_OPTIMIZERS
 from training.config.schema import Optimizer, Schedule
+from training.models.timm_import import import_timm
 
 # --- Groups of parameters ------------------------------------------------------------------
 
@@ -27,33 +31,51 @@ class ParameterGroup:
 
     tier: RateTier
     decays: bool
+    rate: float  # a further factor of the learning rate
     names: tuple[str, ...]
     parameters: tuple[Tensor, ...]
 
 
 def parameter_groups(
-    model: nn.Module, decay: Literal["matrices", "all"] = "matrices"
+    model: nn.Module,
+    decay: Literal["matrices", "all"] = "matrices",
+    layer_decay: float = 1.0,
 ) -> list[ParameterGroup]:
     """The learned parameters of a model, each in exactly one group.
 
     With ``decay="matrices"`` weight decay acts only on the weights of linear maps and convolutions.
     Norms, biases, scalars, tokens and what the encoding itself exempts do not decay.
+
+    With a `layer_decay` below 1 the last norm learns at the full rate, the last block at that times
+    `layer_decay`, and so on down to the patch projection and the tokens. Head and encoding have
+    rates of their own.
     """
+    depth = len(getattr(model, "blocks", ()))
     exempt: set[str] = set()
     encoding = getattr(model, "encoding", None)
     if encoding is not None:
         exempt = {f"encoding.{name}" for name in encoding.no_weight_decay()}
-    members: dict[tuple[RateTier, bool], list[tuple[str, Tensor]]] = {}
+    members: dict[tuple[RateTier, bool, int], list[tuple[str, Tensor]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             # Tokens and scales for each channel have two dimensions or more, but are no weights.
             is_matrix = parameter.ndim >= 2 and name.endswith("weight")
             decays = decay == "all" or (is_matrix and name not in exempt)
-            members.setdefault((_tier_of(name), decays), []).append((name, parameter))
+            tier = _tier_of(name)
+            is_slowed = layer_decay < 1.0 and tier == "backbone"
+            below = depth + 1 - _layer_of(name, depth) if is_slowed else 0
+            members.setdefault((tier, decays, below), []).append((name, parameter))
     return [
-        ParameterGroup(tier, decays, *zip(*pairs, strict=True))
-        for (tier, decays), pairs in sorted(members.items())
+        ParameterGroup(tier, decays, layer_decay**below, *zip(*pairs, strict=True))
+        for (tier, decays, below), pairs in sorted(members.items())
     ]
+
+
+def _layer_of(name: str, depth: int) -> int:
+    """0 for the patch projection and the tokens, then the blocks, then the last norm."""
+    if name.startswith("blocks."):
+        return int(name.split(".")[1]) + 1
+    return depth + 1 if name.startswith(("norm.", "fc_norm.")) else 0
 
 
 def _tier_of(name: str) -> RateTier:
@@ -72,26 +94,121 @@ def build_optimizer(groups: Iterable[ParameterGroup], options: Optimizer) -> tor
         "encoding": options.encoding_rate,
         "head": options.head_rate,
     }
-    return _FACTORIES[options.name](
-        [
-            {
-                "params": list(group.parameters),
-                "weight_decay": options.weight_decay if group.decays else 0.0,
-                "full_rate": options.learning_rate * factors[group.tier],
-            }
-            for group in groups
-        ],
-        options,
-    )
+    make, accepted = _factory(options.name)
+    keywords: dict[str, Any] = {"lr": options.learning_rate}
+    if "betas" in accepted:
+        keywords["betas"] = options.betas
+    if options.name == "adamw":
+        keywords["fused"] = True
+    tables = [
+        {
+            "params": list(group.parameters),
+            "weight_decay": options.weight_decay if group.decays else 0.0,
+            "full_rate": options.learning_rate * factors[group.tier] * group.rate,
+        }
+        for group in groups
+    ]
+    return make(tables, **(keywords | dict(options.options)))
 
 
-def _adamw(groups: list[dict[str, Any]], options: Optimizer) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=options.learning_rate, betas=options.betas, fused=True)
+def check_optimizer(options: Optimizer) -> None:
+    """Raise `ConfigError` if there is no such optimiser here, or it does not take its options."""
+    _, accepted = _factory(options.name)
+    problems = [
+        Problem(
+            f"optimizer.options.{name}",
+            f"{options.name} has no such option; it has {', '.join(sorted(accepted))}",
+            value,
+        )
+        for name, value in options.options.items()
+        if name not in accepted
+    ]
+    if "betas" not in accepted and options.betas != Optimizer().betas:
+        problems.append(Problem("optimizer.betas", f"{options.name} has no betas", options.betas))
+    if not problems:
+        weight = nn.Parameter(torch.zeros(2, 2))
+        try:
+            build_optimizer([ParameterGroup("backbone", True, 1.0, ("w",), (weight,))], options)
+        except (TypeError, ValueError, RuntimeError) as error:
+            message = f"{options.name} refuses its options: {error}"
+            problems.append(Problem("optimizer.options", message, options.options))
+    if problems:
+        raise ConfigError(problems)
 
 
-_FACTORIES: dict[str, Callable[[list[dict[str, Any]], Optimizer], torch.optim.Optimizer]] = {
-    "adamw": _adamw
-}
+def _factory(name: str) -> tuple[Callable[..., torch.optim.Optimizer], set[str]]:
+    """What makes an optimiser, and the names of the options it takes."""
+    if not name.startswith(TIMM):
+        make: Any = getattr(torch.optim, TORCH_OPTIMIZERS[name])
+        return make, _accepted(make)
+    try:
+        import_timm()
+        from timm.optim import (  # type: ignore[import-not-found, unused-ignore]
+            get_optimizer_class,
+            list_optimizers,
+        )
+    except ImportError as error:
+        message = f"needs timm, which cannot be imported: {error}"
+        raise ConfigError([Problem("optimizer.name", message, name)]) from error
+    try:
+        make = get_optimizer_class(name.removeprefix(TIMM), bind_defaults=True)
+    except ValueError as error:
+        message = f"timm has no such optimiser; it has {', '.join(list_optimizers())}"
+        raise ConfigError([Problem("optimizer.name", message, name)]) from error
+    return make, _accepted(make)
+
+
+def _accepted(make: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(make).parameters) - {"params", "lr", "weight_decay", "kwargs"}
+
+
+# --- State that a checkpoint keeps ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """The state of an optimiser by names of parameters: tensors, and what is not a tensor.
+
+    Some optimisers keep counters in their groups, under keys that the groups did not begin with.
+    """
+
+    tensors: dict[str, dict[str, Tensor]]
+    numbers: dict[str, dict[str, Any]]
+    groups: list[dict[str, float]]
+
+
+def optimizer_state(
+    optimizer: torch.optim.Optimizer, names: Sequence[str], first_keys: Set[str]
+) -> OptimizerState:
+    """The state of an optimiser whose groups began with the keys `first_keys`."""
+    state = optimizer.state_dict()
+    tensors: dict[str, dict[str, Tensor]] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for index, inner in state["state"].items():
+        for key, value in inner.items():
+            if isinstance(value, Tensor):
+                tensors.setdefault(names[index], {})[key] = value
+            elif value is not None:
+                numbers.setdefault(names[index], {})[key] = value
+    groups = [
+        {key: float(value) for key, value in group.items() if key not in first_keys}
+        for group in state["param_groups"]
+    ]
+    return OptimizerState(tensors, numbers, groups)
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, names: Sequence[str], saved: OptimizerState
+) -> None:
+    indices = {name: i for i, name in enumerate(names)}
+    inner: dict[int, dict[str, Any]] = {}
+    for part in (saved.tensors, saved.numbers):
+        for name, values in part.items():
+            inner.setdefault(indices[name], {}).update(values)
+    groups = optimizer.state_dict()["param_groups"]
+    for group, counters in zip(groups, saved.groups or [{}] * len(groups), strict=True):
+        group.update(counters)
+    optimizer.load_state_dict({"state": inner, "param_groups": groups})
 
 
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

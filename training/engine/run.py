@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,41 +25,63 @@ from training.config import (
     config_hash,
     differences,
     dump_toml,
+    flat_table,
     load_config,
 )
 from training.data import BatchPlan, ImageSource, Splits, TrainingFeed, open_data
+from training.data.encoded import crop_share
 from training.engine import checkpoints
-from training.engine.logs import Display, JsonLines, Listener, TensorBoard
+from training.engine.logs import Display, JsonLines, Listener, Tracker
+from training.engine.optimization import check_optimizer
+from training.engine.preemption import StopRequest
 from training.engine.run_folder import FINAL, SEARCH, RunFolder, same_config, write_whole
 from training.engine.run_report import draw_curves, write_report
 from training.engine.trainer import Trainer
+from training.engine.verification import Verifier, consult
 from training.errors import RunError
 from training.models import LoadReport
 from training.models.building import build_model, check_before_run
-from wefpe_core.reporting import git_commit, package_versions, peak_memory_mb, processor_name
+from wefpe_core.reporting import git_commit, package_versions, processor_name
 
 _SUPPORTED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 _PACKAGES = ("wefpe", "torch", "numpy", "accelerate")
 
 
 def run(
-    experiment: Experiment, path: Path, *, resume: bool = False, console: Console | None = None
+    experiment: Experiment,
+    path: Path,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    verify: Verifier | None = None,
 ) -> dict[str, Any]:
     """Train, select, test once and draw the curves; returns what ``result.json`` holds.
 
-    A finished run is not repeated: its result is returned.
+    A finished run is not repeated: its result is returned. If the config requires a backend that is
+    verified, `verify` measures one that is not; without it the run is refused.
     """
     check_before_run(experiment)
+    check_optimizer(experiment.optimizer)
     accelerator = build_accelerator(experiment)
-    splits = open_data(experiment.data, experiment.seed)
     is_main = accelerator.is_main_process
     console = (console or Console(stderr=True)) if is_main else Console(quiet=True)
-    with accelerator.main_process_first():
-        folder = open_folder(experiment, path, resume=resume) if is_main else RunFolder(path)
-    with folder.locked() if is_main else nullcontext():
+    folder = RunFolder(path)
+    verification: dict[str, Any] = {}
+    if not folder.result.exists():
+        # Each machine has receipts of its own; its first process measures, the others read.
+        with accelerator.local_main_process_first():
+            device = accelerator.device.type
+            verification = consult(experiment, device, verify=verify, say=console.out)
+    splits = open_data(experiment.data, experiment.seed)
+    with ExitStack() as stack:
+        with accelerator.main_process_first():
+            if is_main:
+                check_folder(folder, experiment, resume=resume)
+                stack.enter_context(folder.locked())
+                claim_folder(folder, experiment, resume=resume)
         result = folder.read_result()
         if result is None:
-            result = _train_and_test(experiment, folder, splits, accelerator, console)
+            result = _train_and_test(experiment, folder, splits, accelerator, console, verification)
         else:
             console.out(f"{path} is finished: nothing to do", highlight=False)
         if is_main and not folder.report.exists():
@@ -70,11 +92,16 @@ def run(
     return result
 
 
+def check_machine(experiment: Experiment) -> None:
+    """Raise `RunError` if this machine cannot do what a config asks for."""
+    if experiment.training.precision == "fp16" and not torch.cuda.is_available():
+        raise RunError("training.precision='fp16' needs a GPU; 'bf16' and 'no' also run on a CPU")
+
+
 def build_accelerator(experiment: Experiment) -> Accelerator:
     """The processes and devices of this run, as the launcher set them up."""
+    check_machine(experiment)
     has_gpu = torch.cuda.is_available()
-    if experiment.training.precision == "fp16" and not has_gpu:
-        raise RunError("training.precision='fp16' needs a GPU; 'bf16' and 'no' also run on a CPU")
     if experiment.training.threads:
         torch.set_num_threads(experiment.training.threads)
     accelerator = Accelerator(mixed_precision=experiment.training.precision, cpu=not has_gpu)
@@ -87,19 +114,15 @@ def build_accelerator(experiment: Experiment) -> Accelerator:
     return accelerator
 
 
-def open_folder(experiment: Experiment, path: Path, *, resume: bool) -> RunFolder:
-    """Claim a folder for a new run, or find the run in it that is to be resumed.
+def check_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> None:
+    """Raise `RunError` unless a folder is free or holds the run that is to be resumed.
 
-    Raises
-    ------
-    RunError
-        The folder holds a run and `resume` is false, or a run of another config. The message
-        then names the keys that differ.
+    If it holds a run of another config, the message names the keys that differ. Nothing is
+    written, so this may be asked without holding the lock.
     """
-    folder = RunFolder(path)
-    if folder.is_free():  # also after a start that failed and left its config
-        write_whole(folder.config, dump_toml(experiment))
-        return folder
+    path = folder.path
+    if folder.is_free():
+        return
     if not folder.config.exists():
         raise RunError(f"{path} is not empty and holds no run; choose another --folder")
     if not resume:
@@ -107,7 +130,13 @@ def open_folder(experiment: Experiment, path: Path, *, resume: bool) -> RunFolde
     if not same_config(folder, experiment):
         changed = "; ".join(differences(load_config(folder.config), experiment))
         raise RunError(f"{path} holds a run of another config: {changed}")
-    return folder
+
+
+def claim_folder(folder: RunFolder, experiment: Experiment, *, resume: bool) -> None:
+    """Write the config of a new run; the caller holds the lock of the folder."""
+    check_folder(folder, experiment, resume=resume)  # again: now nobody else can change it
+    if folder.is_free():  # also after a start that failed and left its config
+        write_whole(folder.config, dump_toml(experiment))
 
 
 def _train_and_test(
@@ -116,31 +145,43 @@ def _train_and_test(
     splits: Splits,
     accelerator: Accelerator,
     console: Console,
+    verification: dict[str, Any],
 ) -> dict[str, Any]:
     epochs = experiment.training.epochs
-    for phase in _phases(experiment, folder, splits):
-        trainer = _build_trainer(experiment, phase, splits.normalise, epochs, accelerator, console)
-        description = f"{phase.title}: {phase.train.description}, {epochs} epochs"
-        console.out(description, highlight=False)
-        progress = trainer.fit()
-        epochs = progress.best_epoch or epochs  # the final phase takes what the search found
+    with StopRequest() as stop_request:
+        for phase in _phases(experiment, folder, splits):
+            trainer = _build_trainer(
+                experiment, phase, splits.normalise, epochs, accelerator, console, verification
+            )
+            description = f"{phase.title}: {phase.train.description}, {epochs} epochs"
+            console.out(description, highlight=False)
+            progress = trainer.fit(stop_request)
+            epochs = progress.best_epoch or epochs  # the final phase takes what the search found
     if accelerator.is_main_process:  # before the test: a damaged test image must not cost them
         checkpoints.save_weights(trainer.evaluated_model, folder.weights)
-    scores = trainer.evaluate(splits.open_test())
+    test = splits.open_test()
+    scores = trainer.evaluate(test)
     model = trainer.unwrapped_model
     result = {
         "config_hash": config_hash(experiment),
         "seed": experiment.seed,
         "encoding": experiment.position_encoding.name,
+        "verification": verification,
         "epochs": progress.epoch,
         "selected_epoch": trainer.selected_epoch,
         "validation_accuracy": trainer.selected_accuracy,
         "test_accuracy": scores.accuracy,
+        "test_top5": scores.top5,
         "test_loss": scores.loss,
         "test_images": scores.images,
+        "damaged_test_images": len(test.damaged),
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "training_seconds": progress.seconds,
-        "peak_memory_mb": _peak_memory_mb(),
+        "training_images_per_second": (
+            progress.step * experiment.training.batch_size / progress.seconds
+        ),
+        "test_images_per_second": scores.images_per_second,
+        "peak_memory_mb": scores.peak_memory_mb,
         "circumstances": _environment_facts(accelerator),
     }
     if accelerator.is_main_process:
@@ -162,13 +203,6 @@ def _environment_facts(accelerator: Accelerator) -> dict[str, Any]:
         "processes": accelerator.num_processes,
         "threads": torch.get_num_threads(),
     }
-
-
-def _peak_memory_mb() -> float | None:
-    """Of the GPU where there is one, else of this process; None where the system does not tell."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
-    return peak_memory_mb()
 
 
 @dataclass(frozen=True)
@@ -206,6 +240,7 @@ def _build_trainer(
     epochs: int,
     accelerator: Accelerator,
     console: Console,
+    verification: dict[str, Any],
 ) -> Trainer:
     phase.folder.path.mkdir(parents=True, exist_ok=True)
     share = experiment.training.batch_size // accelerator.num_processes
@@ -221,6 +256,7 @@ def _build_trainer(
         seed=experiment.seed,
         rank=accelerator.process_index,
         processes=accelerator.num_processes,
+        repeats=experiment.augmentation.repeats,
     )
     classes = len(phase.train.class_names)
     augmenter = Augmenter(
@@ -228,6 +264,7 @@ def _build_trainer(
         normalise,
         classes=classes,
         warmup_epochs=experiment.schedule.warmup_epochs,
+        crop_share=crop_share(experiment.data),
     )
     feed = TrainingFeed(phase.train, plan, augmenter, accelerator.device)
 
@@ -237,9 +274,15 @@ def _build_trainer(
             write_whole(phase.folder.pretrained, f"{report}\n")
 
     model = build_model(experiment, classes, phase.train.channels, on_load=record_loaded)
-    listeners: list[Listener] = [JsonLines(phase.folder), Display(console, phase.title)]
-    if experiment.logging.tensorboard:
-        listeners.append(TensorBoard(phase.folder))
+    listeners: list[Listener] = [
+        JsonLines(phase.folder, verification),
+        Display(console, phase.title),
+    ]
+    wanted = ["tensorboard"] if experiment.logging.tensorboard else []
+    listeners += [
+        Tracker(name, phase.folder, flat_table(experiment), console.out)
+        for name in (*wanted, *experiment.logging.trackers)
+    ]
     return Trainer(
         experiment,
         model,
@@ -249,4 +292,5 @@ def _build_trainer(
         epochs=epochs,
         accelerator=accelerator,
         listeners=listeners,
+        verification=verification,
     )

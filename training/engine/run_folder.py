@@ -9,6 +9,7 @@
 ``result.json``         the result on the test set, written once
 ``evaluations.jsonl``   later evaluations of the weights, appended
 ``tensorboard/``        the numbers of the log for TensorBoard
+``trackers.json``       the names under which other trackers know the training
 ``curves.png``          the curves of the log
 ``report.md``           a page about the run
 ======================  ==========================================================================
@@ -48,6 +49,7 @@ class RunFolder:
         self.evaluations = path / "evaluations.jsonl"
         self.result = path / "result.json"
         self.tensorboard = path / "tensorboard"
+        self.trackers = path / "trackers.json"
         self.curves = path / "curves.png"
         self.report = path / "report.md"
 
@@ -63,7 +65,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out; `RunError` if one of them is training here."""
+        """Keep other processes out; `RunError` if one of them is training here.
+
+        Nothing but the lock is written into the folder without holding it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.path / _LOCK, timeout=0):
                 yield
@@ -96,6 +102,16 @@ class RunFolder:
             raise RunError(f"{self.result} exists: the test set is evaluated once")
         write_whole(self.result, json.dumps(result, indent=1) + "\n")
 
+    def read_trackers(self) -> dict[str, str]:
+        """The name under which each tracker knows the training in this folder, if it does."""
+        if not self.trackers.exists():
+            return {}
+        names: dict[str, str] = json.loads(self.trackers.read_text(encoding="utf-8"))
+        return names
+
+    def write_trackers(self, names: Mapping[str, str]) -> None:
+        write_whole(self.trackers, json.dumps(names, indent=1) + "\n")
+
 
 def same_config(folder: RunFolder, experiment: Experiment) -> bool:
     """Whether the run in a folder is a run of this experiment.
@@ -124,12 +140,12 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a log, without a line that was cut short by a crash."""
+    """The rows of a log, without lines that a crash cut short or damaged."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().split(b"\n"):
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode())  # a UnicodeDecodeError is a ValueError too
         except ValueError:
             continue
         if isinstance(row, dict):
@@ -142,7 +158,11 @@ def training_rows(path: Path) -> list[dict[str, Any]]:
     A run that was killed and resumed repeats the steps after its last checkpoint. They are the
     same steps, and their later lines count.
     """
-    rows = {(row.get("kind"), row.get("step")): row for row in read_lines(path)}
+    rows = {
+        (row.get("kind"), row.get("step")): row
+        for row in read_lines(path)
+        if row.get("kind") != "verification"
+    }
     return sorted(rows.values(), key=lambda row: (row["step"], row["kind"] == "epoch"))
 
 

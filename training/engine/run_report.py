@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from training.config import Experiment
 from training.engine.run_folder import SEARCH, RunFolder, training_rows, write_whole
+from training.engine.verification import describe
 from training.figure_style import BLUE, GREEN, ORANGE, figure_settings, new_figure
 from wefpe_core.reporting import markdown_table
 
@@ -43,10 +44,12 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
         "validation accuracy": validation,
         "learned parameters": f"{result['parameters']:,}",
         "training": f"{result['epochs']} epochs, {result['training_seconds']:.1f} s",
+        "throughput": throughput_text(result),
         "peak memory": "not known" if memory is None else f"{memory:,.0f} MB",
         "seed": str(result["seed"]),
         "encoding options": ", ".join(f"{k}={v}" for k, v in options.items()) or "defaults",
         "device": where["device"],
+        "verification": describe(result.get("verification")),
         "processes, threads": f"{where['processes']}, {where['threads']}",
     }
     title = f"{experiment.model.name}, {experiment.position_encoding.name}, {experiment.data.name}"
@@ -64,6 +67,13 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
     logs = ", ".join(f"`{_link(each.log, folder)}`" for each in trainings.values())
     paragraphs.append(f"Effective config: `{folder.config.name}`; every step: {logs}.")
     write_whole(folder.report, "\n\n".join(each.rstrip() for each in paragraphs) + "\n")
+
+
+def throughput_text(result: Mapping[str, Any]) -> str:
+    """Images a second in training and in the test; results of earlier versions do not have them."""
+    found = {kind: result.get(f"{kind}_images_per_second") for kind in ("training", "test")}
+    parts = [f"{kind} {rate:,.0f} images/s" for kind, rate in found.items() if rate]
+    return ", ".join(parts) or "not known"
 
 
 def _epoch_table(training: RunFolder) -> str:

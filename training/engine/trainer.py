@@ -9,14 +9,14 @@ one that was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from accelerate import Accelerator
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -27,15 +27,20 @@ from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate
 from training.engine.logs import Listener, encoding_state
+from training.engine.losses import open_teacher, target_loss, teacher_loss
 from training.engine.optimization import (
+    OptimizerState,
     build_optimizer,
     moving_average,
+    optimizer_state,
     parameter_groups,
     rate_factor,
+    restore_optimizer,
     set_rate,
 )
+from training.engine.preemption import Agreement, StopRequest
 from training.engine.run_folder import RunFolder
-from training.errors import NonFiniteError, RunError
+from training.errors import NonFiniteError, PreemptedError, RunError
 from training.randomness import derived_seed
 
 
@@ -50,6 +55,29 @@ class TrainingProgress:
     best_accuracy: float = -1.0
     last_accuracy: float | None = None  # on the validation images
     seconds: float = 0.0  # of training, summed over interruptions
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+class SavedOptimizer(BaseModel):
+    """What an optimiser keeps besides tensors; nothing in most."""
+
+    model_config = ConfigDict(strict=True)
+
+    numbers: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    groups: list[dict[str, float]] = Field(default_factory=list)
+
+
+class SavedState(BaseModel):
+    """What the state of a checkpoint must hold for a training to go on."""
+
+    model_config = ConfigDict(strict=True)
+
+    position: TrainingProgress
+    sums: dict[Literal["epoch", "recent"], list[float]]
+    scaler: dict[str, Any] | None
+    threads: int = 0  # 0 in checkpoints that do not say
+    optimizer: SavedOptimizer = Field(default_factory=SavedOptimizer)
 
 
 class Trainer:
@@ -72,6 +100,8 @@ class Trainer:
         How many epochs to train; the schedule is always that of the config.
     listeners
         Told of what is logged; on the main process only.
+    verification
+        What is known about the backend of this run; every checkpoint records it.
     """
 
     def __init__(
@@ -85,22 +115,39 @@ class Trainer:
         epochs: int,
         accelerator: Accelerator,
         listeners: Sequence[Listener] = (),
+        verification: Mapping[str, Any] | None = None,
     ) -> None:
         self.experiment, self.feed, self.validation = experiment, feed, validation
         self.folder, self.epochs, self.accelerator = folder, epochs, accelerator
+        self.verification = dict(verification or {})
         self.listeners = listeners if accelerator.is_main_process else ()
         self.unwrapped_model = model.to(accelerator.device)
-        groups = parameter_groups(model, experiment.optimizer.decay)
+        options = experiment.optimizer
+        groups = parameter_groups(model, options.decay, options.layer_decay)
         self.parameter_names = [name for group in groups for name in group.names]
-        optimizer = build_optimizer(groups, experiment.optimizer)
+        optimizer = build_optimizer(groups, options)
+        self._group_keys = {key for group in optimizer.param_groups for key in group}
+        classes, channels = feed.augmenter.classes, feed.augmenter.normalise.channels
+        self.teacher = open_teacher(experiment.distillation, classes, channels, accelerator.device)
         self.average = moving_average(model, experiment.training.ema_decay)
+        self._piece_seed: int | None = None  # of what follows the position table in a pass
+        self._draws_once = _draws_position(model) and (
+            experiment.training.accumulation > 1 or accelerator.num_processes > 1
+        )
+        if self._draws_once:  # after the average was copied: it needs no hook
+            following: Any = model.pos_drop
+            following.register_forward_pre_hook(self._after_position)
         if experiment.training.compile:
-            compile_model(model)
+            compile_model(model, fullgraph=not self._draws_once)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.progress = TrainingProgress()
+        self._damaged: set[str] = set()  # images that have been reported
         self.best_weights: dict[str, Tensor] = {}  # on the CPU; empty until some are selected
         self.epoch_sums, self.recent_sums = ScoreSums(accelerator), ScoreSums(accelerator)
         self.guard = DivergenceGuard(accelerator, feed, folder)
+        self._stop_request = StopRequest()
+        self._agreement = Agreement(accelerator)
+        self._saved_at, self._saved_step = time.perf_counter(), -1
 
     @property
     def _selects_best(self) -> bool:
@@ -125,25 +172,32 @@ class Trainer:
 
     # --- The loop --------------------------------------------------------------------------
 
-    def fit(self) -> TrainingProgress:
+    def fit(self, stop_request: StopRequest | None = None) -> TrainingProgress:
         """Train to the end, or until the validation accuracy has not grown for `patience` epochs.
 
-        Returns how far it came. `evaluated_model` then has the selected weights.
+        Returns how far it came. `evaluated_model` then has the selected weights. `stop_request` is
+        asked after every step; if there is a reason to stop, training saves a checkpoint and raises
+        `PreemptedError`.
         """
+        self._stop_request = stop_request or self._stop_request
         self._resume()
         self._notify("started", self.epochs * len(self.feed), self.progress.step)
         try:
-            while self.progress.epoch < self.epochs and not self._is_out_of_patience():
+            while not self._is_over():
                 self._train_epoch()
                 self._end_epoch()
+                if not self._is_over():  # else what is left is the test
+                    self._pause_if_asked()
         finally:
             self._notify("finished")
         if self._selects_best and self.progress.best_epoch < self.progress.epoch:
             self.evaluated_model.load_state_dict(self.best_weights)
         return self.progress
 
-    def _is_out_of_patience(self) -> bool:
+    def _is_over(self) -> bool:
         selection, progress = self.experiment.selection, self.progress
+        if progress.epoch >= self.epochs:
+            return True
         if not selection.patience or not self._selects_best:
             return False
         is_late = progress.epoch >= selection.patience_from
@@ -168,8 +222,10 @@ class Trainer:
                 self._log_step(rate, images / (now - logged_at))
                 logged_step, logged_at = progress.step, time.perf_counter()
             is_last = progress.batch == len(self.feed)
-            if every_save and progress.step % every_save == 0 and not is_last:
-                self._save()
+            if not is_last:  # else the end of the epoch saves
+                if every_save and progress.step % every_save == 0:
+                    self._save()
+                self._pause_if_asked()
 
     def _train_step(self, batch: Batch) -> float:
         """Take one step of the optimiser; returns the learning rate."""
@@ -179,16 +235,22 @@ class Trainer:
         set_rate(self.optimizer, factor)
         n = len(batch.labels)
         for number, piece in enumerate(batch.split(options.accumulation)):
-            rank = self.accelerator.process_index
-            torch.manual_seed(
-                derived_seed(self.experiment.seed, "model", progress.step, number, rank)
-            )
+            # The dropout of a position table is drawn alike for all parts of a global batch. The
+            # first part of the first process goes on from there, as a batch in one part does.
+            rank, seed = self.accelerator.process_index, self.experiment.seed
+            torch.manual_seed(derived_seed(seed, "model", progress.step, 0, 0))
+            if (number, rank) != (0, 0):
+                self._piece_seed = derived_seed(seed, "model", progress.step, number, rank)
+                if not self._draws_once:
+                    self._after_position()
             is_last = number == options.accumulation - 1
             with nullcontext() if is_last else self.accelerator.no_sync(self.model):
                 logits = self.model(piece.images)
-                loss = F.cross_entropy(
-                    logits.float(), piece.targets, label_smoothing=options.label_smoothing
-                )
+                loss = target_loss(logits.float(), piece.targets, options)
+                if self.teacher is not None:
+                    loss = torch.lerp(
+                        loss, self._teacher_loss(logits, piece), self.experiment.distillation.share
+                    )
                 self.accelerator.backward(loss * (len(piece.labels) / n))
             # The right answer for a mixture is the class with the larger share.
             is_mixed = piece.targets.is_floating_point()
@@ -204,6 +266,18 @@ class Trainer:
         if self.average is not None:
             self.average.update_parameters(self.unwrapped_model)
         return self.experiment.optimizer.learning_rate * factor
+
+    def _teacher_loss(self, logits: Tensor, piece: Batch) -> Tensor:
+        assert self.teacher is not None
+        with torch.no_grad(), self.accelerator.autocast():
+            taught = self.teacher(piece.images)
+        return teacher_loss(logits.float(), taught.float(), self.experiment.distillation)
+
+    def _after_position(self, *_: object) -> None:
+        """Before the rest of a model draws: a part of a batch has a seed of its own."""
+        if self._piece_seed is not None:
+            torch.manual_seed(self._piece_seed)
+            self._piece_seed = None
 
     def _end_epoch(self) -> None:
         """Evaluate on the validation images, select, log and save a checkpoint."""
@@ -224,6 +298,8 @@ class Trainer:
         if self.validation is not None:
             found = self.evaluate(self.validation)
             row["validation"] = {"loss": found.loss, "accuracy": found.accuracy}
+            if found.top5 is not None:
+                row["validation"]["top5"] = found.top5
             progress.last_accuracy = found.accuracy
             is_best = found.accuracy > progress.best_accuracy
             row["is_best"] = is_best and self._selects_best
@@ -231,8 +307,22 @@ class Trainer:
                 progress.best_epoch, progress.best_accuracy = progress.epoch, found.accuracy
                 if self._selects_best:
                     self.best_weights = checkpoints.packed_copies(self.evaluated_model.state_dict())
+        self._report_damaged()
+        if self._damaged:
+            row["damaged_images"] = len(self._damaged)
         self._notify("logged", row)
         self._save()
+
+    def _report_damaged(self) -> None:
+        """Name the images that this process has found to be damaged since the last report."""
+        damaged = dict(self.feed.source.damaged)
+        if self.validation is not None:
+            damaged |= self.validation.damaged
+        for name in sorted(damaged.keys() - self._damaged):
+            self._notify("said", f"{name} is damaged and blank from now on: {damaged[name]}")
+        if damaged.keys() - self._damaged:
+            self._notify("said", f"{len(damaged):,} damaged images so far")
+        self._damaged |= damaged.keys()
 
     def evaluate(self, source: ImageSource) -> Scores:
         """The scores of `evaluated_model` on some images."""
@@ -264,17 +354,33 @@ class Trainer:
 
     # --- Checkpoints -----------------------------------------------------------------------
 
+    def _pause_if_asked(self) -> None:
+        """Save a checkpoint if the clock says so, and stop if this was asked for.
+
+        A checkpoint of this step that is there already is not saved again.
+        """
+        minutes = self.experiment.checkpoint.every_minutes
+        is_due = 0.0 < 60.0 * minutes <= time.perf_counter() - self._saved_at
+        is_due, stop = self._agreement.any([is_due, bool(self._stop_request.reason)])
+        if (is_due or stop) and self._saved_step != self.progress.step:
+            self._save()
+        if stop:
+            reason = self._stop_request.reason or "a request to another process"
+            raise PreemptedError(
+                f"stopped by {reason} after step {self.progress.step}, whose checkpoint is saved; "
+                "the same command with --resume goes on",
+                reason,
+            )
+
     def _save(self) -> None:
         self.guard.check(self.unwrapped_model, self.progress.step)
         # Every process takes part in summing; only the main one writes.
         sums = {"epoch": self.epoch_sums.state(), "recent": self.recent_sums.state()}
         if self.accelerator.is_main_process:
-            moments = self.optimizer.state_dict()["state"]
+            kept = optimizer_state(self.optimizer, self.parameter_names, self._group_keys)
             tensors = {
                 "model": self.unwrapped_model.state_dict(),
-                "optimizer": checkpoints.flatten(
-                    {self.parameter_names[i]: inner for i, inner in moments.items()}
-                ),
+                "optimizer": checkpoints.flatten(kept.tensors),
             }
             if self.average is not None:
                 tensors["average"] = self.average.state_dict()
@@ -284,7 +390,10 @@ class Trainer:
             state = {
                 "position": asdict(self.progress),
                 "sums": sums,
+                "verification": self.verification,
                 "scaler": None if scaler is None else scaler.state_dict(),
+                "threads": torch.get_num_threads(),
+                "optimizer": {"numbers": kept.numbers, "groups": kept.groups},
             }
             checkpoints.save(
                 self.folder.checkpoints,
@@ -292,10 +401,11 @@ class Trainer:
                 keep=self.experiment.checkpoint.keep,
             )
         self.accelerator.wait_for_everyone()
+        self._saved_at, self._saved_step = time.perf_counter(), self.progress.step
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint that is whole, if the folder has any."""
-        checkpoint, problems = checkpoints.load_latest(self.folder.checkpoints)
+        checkpoint, problems = checkpoints.load_latest(self.folder.checkpoints, self._checked_state)
         for problem in problems:
             self._notify("said", f"passed over a damaged checkpoint: {problem}")
         if checkpoint is None:
@@ -306,25 +416,41 @@ class Trainer:
                 )
             return
         self.unwrapped_model.load_state_dict(checkpoint.tensors["model"])
-        indices = {name: i for i, name in enumerate(self.parameter_names)}
-        moments = checkpoints.unflatten(checkpoint.tensors["optimizer"])
-        self.optimizer.load_state_dict(
-            {
-                "state": {indices[name]: inner for name, inner in moments.items()},
-                "param_groups": self.optimizer.state_dict()["param_groups"],
-            }
+        saved = self._checked_state(checkpoint).optimizer
+        restore_optimizer(
+            self.optimizer,
+            self.parameter_names,
+            OptimizerState(
+                checkpoints.unflatten(checkpoint.tensors["optimizer"]), saved.numbers, saved.groups
+            ),
         )
         if self.average is not None:
             self.average.load_state_dict(checkpoint.tensors["average"])
-        if checkpoint.state["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+        state = self._checked_state(checkpoint)
+        if state.scaler is not None:
+            self.accelerator.scaler.load_state_dict(state.scaler)
         self.best_weights = dict(checkpoint.tensors.get("best", {}))
-        self.progress = TrainingProgress(**checkpoint.state["position"])
-        self.epoch_sums.restore(checkpoint.state["sums"]["epoch"])
-        self.recent_sums.restore(checkpoint.state["sums"]["recent"])
+        self.progress = state.position
+        self.epoch_sums.restore(state.sums["epoch"])
+        self.recent_sums.restore(state.sums["recent"])
         self._notify(
             "said", f"resumed after step {self.progress.step} (epoch {self.progress.epoch})"
         )
+        threads = torch.get_num_threads()
+        if state.threads not in (0, threads):
+            self._notify(
+                "said",
+                f"with {threads} threads instead of {state.threads}: sums are rounded in another "
+                "order, so the run will not end with the bits of one that was not stopped",
+            )
+
+    def _checked_state(self, checkpoint: Checkpoint) -> SavedState:
+        """The state of a checkpoint; a `ValueError` if it lacks what this training needs."""
+        needed = ["model", "optimizer", *(["average"] if self.average is not None else [])]
+        missing = [name for name in needed if name not in checkpoint.tensors]
+        if missing:
+            raise ValueError(f"it names no {', '.join(missing)}")
+        return SavedState.model_validate(dict(checkpoint.state))
 
 
 # --- What the trainer uses -------------------------------------------------------------------
@@ -378,7 +504,13 @@ class DivergenceGuard:
         )
 
 
-def compile_model(model: nn.Module) -> None:
+def _draws_position(model: nn.Module) -> bool:
+    """Whether the position table of a model is drawn anew in every step (dropout)."""
+    encoding: Any = model.encoding
+    return any(isinstance(each, nn.Dropout) and each.p > 0.0 for each in encoding.modules())
+
+
+def compile_model(model: nn.Module, *, fullgraph: bool = True) -> None:
     """Compile a model in place, except for the elliptic functions of a learned lattice.
 
     Preparing a lattice takes thousands of operations on single numbers. Compiling them gains
@@ -394,4 +526,4 @@ def compile_model(model: nn.Module) -> None:
     ]
     for owner in gaps:
         owner.values = torch.compiler.disable(owner.values)
-    model.compile(fullgraph=not gaps)
+    model.compile(fullgraph=fullgraph and not gaps)

@@ -11,6 +11,7 @@ from training.models.checkpoint_files import CheckpointNotFoundError as Checkpoi
 from training.models.checkpoint_files import hub_checkpoint as hub_checkpoint
 from training.models.dhvt import HybridVisionTransformer as HybridVisionTransformer
 from training.models.dhvt import build_dhvt as build_dhvt
+from training.models.folding import fold_positions as fold_positions
 from training.models.pretrained import LoadReport as LoadReport
 from training.models.pretrained import load_checkpoint as load_checkpoint
 from training.models.pretrained import timm_state_dict as timm_state_dict

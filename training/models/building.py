@@ -105,6 +105,8 @@ def _built(
             pooling=settings.pooling,
             patch_norm=settings.patch_norm,
             weight_init=settings.weight_init,
+            layer_scale=settings.layer_scale,
+            recompute=config.training.recompute,
             **options,
         )
     if settings.head_layers or settings.head_dropouts:

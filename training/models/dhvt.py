@@ -24,6 +24,7 @@ from training.models.layers import (
     DropPath,
     add_position,
     attend,
+    check_images,
     checked_encoding,
     grid_of,
     initialise,
@@ -57,7 +58,7 @@ class OverlappingPatchEmbed(nn.Module):
             raise InputError(f"the patch size of DHVT must be 2, 4 or 16, got {patch_size}")
         if dim % _STEMS[patch_size][0]:
             raise InputError(f"dim={dim} is not divisible by {_STEMS[patch_size][0]}")
-        self.patch_size = patch_size
+        self.patch_size, self.in_channels = patch_size, in_channels
         self.pre_affine = ChannelAffine(in_channels)
         stages: list[nn.Module] = []
         channels = in_channels
@@ -72,6 +73,7 @@ class OverlappingPatchEmbed(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Grid]:
         grid = grid_of(images, self.patch_size)
+        check_images(images, self.in_channels)
         features = self.post_affine(self.proj(self.pre_affine(images)))
         return features.flatten(2).transpose(1, 2), grid
 

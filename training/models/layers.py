@@ -29,12 +29,29 @@ def grid_of(images: Tensor, patch_size: int) -> Grid:
             f"images must be (batch, channels, height, width), got {tuple(images.shape)}"
         )
     height, width = images.shape[-2:]
+    if isinstance(height, Tensor):  # in torch.jit.trace, which is for one size, as its table is
+        height, width = int(height), int(width)
     if height % patch_size or width % patch_size or not height or not width:
         raise InputError(
             f"height and width must be positive multiples of the patch size {patch_size}, "
             f"got {height} x {width}"
         )
     return height // patch_size, width // patch_size
+
+
+def check_images(images: Tensor, channels: int) -> None:
+    """Refuse images of integers, and images with other channels than the model was made for."""
+    if not images.is_floating_point():
+        raise InputTypeError(
+            f"images must be floating-point and normalised, got {images.dtype}; "
+            "for bytes: (images / 255 - mean) / std"
+        )
+    if images.shape[1] != channels:
+        hint = "; for grey images: images.expand(-1, 3, -1, -1)" if channels == 3 else ""
+        raise InputError(
+            f"the model takes images of {channels} channels, got {images.shape[1]}"
+            + (hint if images.shape[1] == 1 else "")
+        )
 
 
 def checked_encoding(
@@ -69,7 +86,8 @@ def add_position(
     offset = encoding.prefix(len(prefix))
     if offset is not None:
         prefix = prefix + offset
-    return torch.cat([prefix.expand(len(patches), -1, -1), patches], dim=1)
+    # Not len(patches), which would fix the size of the batch in an exported graph.
+    return torch.cat([prefix.expand(patches.shape[0], -1, -1), patches], dim=1)
 
 
 def rotate_patches(
@@ -127,6 +145,17 @@ class DropPath(nn.Module):
         return f"{self.probability:g}"
 
 
+class LayerScale(nn.Module):
+    """A learned factor for each channel of a branch, as in DeiT-III and DINOv2."""
+
+    def __init__(self, dim: int, initial: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), initial))
+
+    def forward(self, branch: Tensor) -> Tensor:
+        return branch * self.gamma
+
+
 class PatchEmbed(nn.Module):
     """Project non-overlapping patches to tokens (batch, H*W, dim), row by row."""
 
@@ -134,12 +163,13 @@ class PatchEmbed(nn.Module):
         self, patch_size: int, in_channels: int, dim: int, *, patch_norm: bool = False
     ) -> None:
         super().__init__()
-        self.patch_size = patch_size
+        self.patch_size, self.in_channels = patch_size, in_channels
         self.proj = nn.Conv2d(in_channels, dim, kernel_size=patch_size, stride=patch_size)
         self.norm: nn.Module = nn.LayerNorm(dim, eps=NORM_EPS) if patch_norm else nn.Identity()
 
     def forward(self, images: Tensor) -> tuple[Tensor, Grid]:
         grid = grid_of(images, self.patch_size)
+        check_images(images, self.in_channels)
         return self.norm(self.proj(images).flatten(2).transpose(1, 2)), grid
 
 
@@ -240,6 +270,7 @@ class Block(nn.Module):
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
         drop_path: float = 0.0,
+        layer_scale: float = 0.0,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
@@ -249,6 +280,9 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), dropout=dropout)
         self.drop_path = DropPath(drop_path)
+        self.ls1, self.ls2 = (
+            LayerScale(dim, layer_scale) if layer_scale else nn.Identity() for _ in range(2)
+        )
 
     def forward(
         self,
@@ -261,8 +295,8 @@ class Block(nn.Module):
         mixed = self.attn(self.norm1(tokens), encoding, grid, maps, n_outputs)
         if n_outputs is not None:
             tokens = tokens[:, :n_outputs]
-        tokens = tokens + self.drop_path(mixed)
-        return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
+        tokens = tokens + self.drop_path(self.ls1(mixed))
+        return tokens + self.drop_path(self.ls2(self.mlp(self.norm2(tokens))))
 
 
 def initialise(module: nn.Module, *, scheme: str = "trunc_normal") -> None:

@@ -29,7 +29,9 @@ POSITIONS = "pos_embed"  # the learned table in timm's models
 _ENCODING = "encoding."
 _TABLE = "encoding.positions"  # the table of the learned encoding
 _HEADS = ("head.", "head_dist.")
-_BODY = ("blocks.", "patch_embed.")  # a difference here is another architecture
+# A difference here is another architecture: a token more or less changes what all others become,
+# and a model trained with a pooling of its own (SigLIP) has no class token to look at.
+_BODY = ("blocks.", "patch_embed.", "cls_token", "dist_token", "norm_pre.", "attn_pool.")
 
 
 class LearnedPositions(NamedTuple):
@@ -158,8 +160,8 @@ def load_checkpoint(
     checkpoint_grid : (int, int), optional
         Grid of the table in the file, if it is not square.
     partial : bool
-        Accept a file with other names in the blocks or the patch projection. Shapes must always
-        fit.
+        Accept a file with other names in the blocks or the patch projection, or with tokens or a
+        pooling that the model does not have, or without those it has. Shapes must always fit.
 
     Returns
     -------
@@ -258,6 +260,8 @@ def _check_architecture(
     )
     reasons += [f"it lacks {_some(lacking)}"] if lacking else []
     reasons += [f"the model has no {_some(strange)}"] if strange else []
+    if any(name.endswith(".gamma") for name in strange):
+        reasons.append("model.layer_scale above 0 gives it those factors")
     raise CheckpointError(f"{path} is of another architecture: {'; '.join(reasons)}")
 
 

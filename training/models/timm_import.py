@@ -1,4 +1,4 @@
-"""timm as a yardstick for benchmarks and tests, also beside a torch without CUDA."""
+"""timm beside every torch: torchvision, which it imports, may not load."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import torch
 from torch import nn
 
 from training.models.vit import VIT_SIZES
+from wefpe_core.errors import import_optional
 
 _declarations: list[Any] = []  # operators live as long as the library object that defines them
 
 
 def import_timm() -> Any:
-    """The module timm.
+    """The module timm, also where ``import timm`` dies in torchvision.
 
-    timm imports torchvision, whose compiled part does not load beside every torch. Then two
-    operators are missing that timm never calls, and declaring them is enough.
+    timm imports torchvision, whose compiled part does not load beside every torch: "operator
+    torchvision::nms does not exist". Then two operators are missing that timm never calls, and
+    declaring them is enough.
+
+    Raises
+    ------
+    MissingDependencyError
+        timm is not installed.
     """
     try:
         import torchvision  # type: ignore[import-not-found, unused-ignore] # noqa: F401
@@ -26,9 +33,9 @@ def import_timm() -> Any:
             for name in ("nms", "qnms"):
                 library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             _declarations.append(library)
-    import timm  # type: ignore[import-not-found, unused-ignore]
-
-    return timm
+    except ModuleNotFoundError:
+        pass  # what is said of timm below is what the reader needs
+    return import_optional("timm", purpose="wefpe.import_timm", extra="timm")
 
 
 def timm_vit(size: str, num_classes: int) -> nn.Module:

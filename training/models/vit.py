@@ -11,12 +11,14 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from training.config.model_sizes import VIT_SIZES as VIT_SIZES
 from training.config.schema import Pooling, WeightInit
 from training.encodings import AbstractEncoding, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.registry import token_options
+from training.models.attachment import ForwardPass
 from training.models.layers import (
     NORM_EPS,
     Block,
@@ -52,6 +54,11 @@ class VisionTransformer(nn.Module):
         `drop_path` grows linearly from 0 to the value given over the layers.
     weight_init : {"trunc_normal", "xavier"}
         The scheme of `training.models.layers.initialise`. The encoding keeps its own weights.
+    layer_scale : float
+        What the factors of the branches (`LayerScale`) start with; 0 for a model without them.
+    recompute : bool
+        Keep only what enters each block in a training pass, and compute the rest again for the
+        gradient (activation checkpointing): less memory for a third more time, the same numbers.
     """
 
     def __init__(
@@ -73,6 +80,8 @@ class VisionTransformer(nn.Module):
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
         weight_init: WeightInit = "trunc_normal",
+        layer_scale: float = 0.0,
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         check_shape(dim=dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
@@ -86,6 +95,7 @@ class VisionTransformer(nn.Module):
             raise InputError(f"weight_init must be 'trunc_normal' or 'xavier', got {weight_init!r}")
         self.dim, self.depth, self.num_heads = dim, depth, num_heads
         self.pooling = pooling
+        self.recompute = recompute
         self.patch_embed = PatchEmbed(patch_size, in_channels, dim, patch_norm=patch_norm)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.reg_token = (
@@ -101,6 +111,7 @@ class VisionTransformer(nn.Module):
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 drop_path=drop_path * layer / max(depth - 1, 1),
+                layer_scale=layer_scale,
             )
             for layer in range(depth)
         )
@@ -138,10 +149,26 @@ class VisionTransformer(nn.Module):
         others.
         """
         tokens, grid = self.embed(images)
+        if self.recompute and self.training and torch.is_grad_enabled() and maps is None:
+            return self._recomputed(tokens, grid, n_outputs)
         with self.encoding.shared_pass():
             for block in self.blocks[:-1]:
                 tokens = block(tokens, self.encoding, grid, maps)
             return self.blocks[-1](tokens, self.encoding, grid, maps, n_outputs)
+
+    def _recomputed(self, tokens: Tensor, grid: Grid, n_outputs: int | None) -> Tensor:
+        """The same tokens, with what is inside the blocks computed again in the backward pass."""
+        this_pass = ForwardPass(self.encoding, grid)
+
+        def run(block: nn.Module, tokens: Tensor, n_outputs: int | None) -> Tensor:
+            with this_pass.shared(self.encoding):
+                found: Tensor = block(tokens, self.encoding, grid, None, n_outputs)
+                return found
+
+        for block in self.blocks[:-1]:
+            tokens = checkpoint(run, block, tokens, None, use_reentrant=False)
+        last: Tensor = checkpoint(run, self.blocks[-1], tokens, n_outputs, use_reentrant=False)
+        return last
 
     def forward_features(self, images: Tensor) -> Tensor:
         """All tokens, as from timm's method of this name: normalised if a token is pooled."""

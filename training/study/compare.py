@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from types import FrameType
+from typing import IO, Any
 
+import torch
 from rich.console import Console
 
 from training.config import Experiment, change_config, dump_toml
+from training.data import open_data
 from training.encodings.registry import parse_encoding_label
+from training.engine.preemption import PARENT, SIGNALS
+from training.engine.run import check_folder, check_machine
 from training.engine.run_folder import RunFolder, same_config, write_whole
-from training.errors import RunError
-from training.models.building import build_position_encoding
+from training.engine.submission import Cluster, TrainingJob, failure, submit
+from training.errors import PREEMPTED, PreemptedError, RunError
+from training.models.building import build_position_encoding, check_before_run
 from training.study.statistics import (
     RUNS,
     Summary,
@@ -26,6 +38,9 @@ from training.study.statistics import (
     summary_markdown,
 )
 from wefpe_core.errors import InputError
+
+_SECONDS_TO_SAVE = 60.0  # for runs that are stopped together
+_SECONDS_BETWEEN_LOOKS: dict[Cluster, float] = {"slurm": 30.0, "local": 0.2}
 
 # --- Arms ----------------------------------------------------------------------------------
 
@@ -156,21 +171,121 @@ class Sweep:
     def unfinished(self) -> list[PlannedRun]:
         return [each for each in self.planned if each.folder.read_result() is None]
 
-    def train(self, *, jobs: int, console: Console) -> None:
-        """Train the unfinished runs, `jobs` at a time; a failure does not stop the others."""
+    def check(self, *, here: bool = True) -> None:
+        """Raise the first mistake that would end every run, or every run of an arm, at its start.
+
+        The data are opened once: runs differ in encoding and seed. `here` says that the runs will
+        train on this machine, so that it must have what they need.
+        """
         waiting = self.unfinished()
-        done = len(self.planned) - len(waiting)
-        console.print(f"{len(self.planned)} runs, {done} finished already", highlight=False)
-        with ThreadPoolExecutor(jobs) as pool:
-            running = {pool.submit(_train_apart, each, jobs): each for each in waiting}
+        for each in {each.arm.label: each for each in waiting}.values():
+            check_before_run(each.experiment)
+        for each in waiting[:1]:
+            if here:
+                check_machine(each.experiment)
+            open_data(each.experiment.data, each.experiment.seed)
+        for each in waiting:
+            check_folder(each.folder, each.experiment, resume=True)
+
+    def train(self, *, jobs: int, console: Console, devices: Sequence[str] = ()) -> None:
+        """Train the unfinished runs, `jobs` at a time; a failure does not stop the others.
+
+        Parameters
+        ----------
+        jobs
+            How many runs train at a time.
+        console
+            Where the outcome of each run is told.
+        devices
+            The GPUs, by the names that CUDA_VISIBLE_DEVICES takes. Each run sees one of them, and
+            no two runs the same as long as there are as many GPUs as jobs.
+        """
+        waiting = self._begin(console)
+        places: SimpleQueue[str] = SimpleQueue()
+        for number in range(jobs):
+            places.put(devices[number % len(devices)] if devices else "")
+        children = Children()
+
+        def train_one(planned: PlannedRun) -> str | None:
+            place = places.get()
             try:
+                return _train_apart(planned, jobs, place, children)
+            finally:
+                places.put(place)
+
+        with _stopped_by_signals(), ThreadPoolExecutor(jobs) as pool:
+            try:
+                running = {pool.submit(train_one, each): each for each in waiting}
                 for future in as_completed(running):
-                    done += 1
-                    outcome = _outcome(running[future], future.result())
-                    console.print(f"{done}/{len(self.planned)} {outcome}", highlight=False)
-            except BaseException:  # Ctrl-C also reaches the runs under way; no others begin
+                    self._tell(console, running[future], future.result())
+            except BaseException:  # Ctrl-C, a signal: no others begin, and those under way stop
                 pool.shutdown(wait=False, cancel_futures=True)
+                children.stop()
                 raise
+
+    def train_on_cluster(
+        self, *, options: Mapping[str, Any], console: Console, cluster: Cluster = "slurm"
+    ) -> None:
+        """Submit every unfinished run as a job of its own, and wait for them.
+
+        Jobs that were submitted go on if this process is stopped.
+        """
+        import submitit
+
+        waiting = self._begin(console)
+        planned = {f"{self.path.name}-{each.folder.path.name}": each for each in waiting}
+        trained = {
+            name: TrainingJob(str(_write_config(each).absolute()), str(each.folder.path.absolute()))
+            for name, each in planned.items()
+        }
+        submitted = submit(trained, (self.path / "jobs").absolute(), options, cluster)
+        names = {job.job_id: name for name, job in submitted.items()}
+        console.print(f"jobs {', '.join(names)}; what they print is in {self.path / 'jobs'}")
+        wait = _SECONDS_BETWEEN_LOOKS[cluster]
+        for job in submitit.helpers.as_completed(list(submitted.values()), poll_frequency=wait):
+            self._tell(console, planned[names[job.job_id]], failure(job))
+
+    def _begin(self, console: Console) -> list[PlannedRun]:
+        waiting = self.unfinished()
+        self._told = len(self.planned) - len(waiting)
+        console.print(f"{len(self.planned)} runs, {self._told} finished already", highlight=False)
+        return waiting
+
+    def _tell(self, console: Console, planned: PlannedRun, problem: str | None) -> None:
+        self._told += 1
+        outcome = _outcome(planned, problem)
+        console.print(f"{self._told}/{len(self.planned)} {outcome}", highlight=False)
+
+    def verification(self) -> str:
+        """A sentence on how the backends of the finished runs were verified.
+
+        It begins with a warning if that differs between runs that evaluate elliptic functions.
+        """
+        by_status: dict[str, dict[str, None]] = {}
+        for each in self.planned:
+            result = each.folder.read_result()
+            if result is not None:
+                status = (result.get("verification") or {}).get("status", "not recorded")
+                by_status.setdefault(status, {})[each.arm.label] = None
+        mixed = len(by_status.keys() - {"not needed"}) > 1
+        listed = "; ".join(f"{status}: {', '.join(arms)}" for status, arms in by_status.items())
+        start = "The runs differ in verification: " if mixed else "Verification: "
+        return f"{start}{listed}."
+
+    def costs(self) -> str:
+        """A sentence on the speed and memory of the finished runs: the mean and the most."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for each in self.planned:
+            result = each.folder.read_result()
+            if result is not None and result.get("training_images_per_second"):
+                found.setdefault(each.arm.label, []).append(result)
+        texts = []
+        for label, results in found.items():
+            rates = [result["training_images_per_second"] for result in results]
+            peaks = [result["peak_memory_mb"] for result in results if result["peak_memory_mb"]]
+            memory = f", {max(peaks):,.0f} MB" if peaks else ""
+            texts.append(f"{label} {sum(rates) / len(rates):,.0f} images/s{memory}")
+        return f"Training: {'; '.join(texts)}." if texts else ""
 
     def write_tables(self) -> list[Summary]:
         """Write CSV, Markdown and picture of the finished runs."""
@@ -186,7 +301,9 @@ class Sweep:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
         write_whole(self.path / RUNS, runs_csv(rows))
-        write_whole(self.path / "comparison.md", summary_markdown(summaries, self.reference))
+        page = f"{summary_markdown(summaries, self.reference)}\n{self.verification()}\n"
+        page += f"\n{costs}\n" if (costs := self.costs()) else ""
+        write_whole(self.path / "comparison.md", page)
         draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
         return summaries
 
@@ -198,19 +315,99 @@ def _outcome(planned: PlannedRun, problem: str | None) -> str:
     return f"{planned.title}: test accuracy {result['test_accuracy']:.2%}"
 
 
-def _train_apart(planned: PlannedRun, jobs: int) -> str | None:
-    """Run ``wefpe train`` in its own process; it returns None, or the last line of a failure."""
+# --- Processes -----------------------------------------------------------------------------
+
+
+class Children:
+    """The processes under way, so that they can be stopped together."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def run(self, command: Sequence[str], output: IO[str], environment: Mapping[str, str]) -> int:
+        """Run a command to its end; returns its exit code."""
+        with self._lock:
+            if not self._is_open:
+                return PREEMPTED
+            child = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+            self._running.add(child)
+        try:
+            return child.wait()
+        finally:
+            self._running.discard(child)
+
+    def stop(self) -> None:
+        """Let every process save a checkpoint and end; kill those that take too long."""
+        with self._lock:
+            self._is_open = False
+            children = list(self._running)
+        for child in children:
+            child.terminate()
+        deadline = time.monotonic() + _SECONDS_TO_SAVE
+        for child in children:
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Raise `PreemptedError` in the main thread when a signal asks to stop."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        reason = signal.Signals(number).name
+        raise PreemptedError(
+            f"stopped by {reason}, and the runs under way with it; the same command goes on", reason
+        )
+
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+        handlers = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this machine that runs may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    if named is None:
+        return [str(number) for number in range(count)]
+    return [name.strip() for name in named.split(",")][:count]
+
+
+def _write_config(planned: PlannedRun) -> Path:
     path = planned.folder.path
     config = path.parent / "configs" / f"{path.name}.toml"
     write_whole(config, dump_toml(planned.experiment))
-    command = [sys.executable, "-m", "training.cli", "train", str(config)]
+    return config
+
+
+def _train_apart(planned: PlannedRun, jobs: int, device: str, children: Children) -> str | None:
+    """Run ``wefpe train`` in its own process; it returns None, or the last line of a failure.
+
+    `device` is the GPU that it sees, or "" for what this process sees.
+    """
+    path = planned.folder.path
+    command = [sys.executable, "-m", "training.cli", "train", str(_write_config(planned))]
     command += ["--folder", str(path), "--resume"]
     if jobs > 1 and not planned.experiment.training.threads:
         command.append("training.threads=1")  # more threads would slow the other jobs
+    # A run that is left alone, because this process was killed, stops by itself.
+    environment = os.environ | {PARENT: str(os.getpid())}
+    if device:
+        environment["CUDA_VISIBLE_DEVICES"] = device
     output = path.parent / "output" / f"{path.name}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("a", encoding="utf-8") as file:
-        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+        code = children.run(command, file, environment)
     if code == 0:
         return None
     said = output.read_text(encoding="utf-8").strip().splitlines()

@@ -8,12 +8,10 @@ section through the marked patch along its row and its column. The encoding is t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from rich import box
 from rich.table import Table
@@ -21,33 +19,23 @@ from rich.table import Table
 from training.encodings import AbstractEncoding, available_encodings, build_encoding
 from training.encodings.grid import Grid
 from training.encodings.learned import Resampling, resample_table
-from training.figure_style import BLUE, ORANGE, PLAIN_MAP, SIGNED_MAP, new_figure
+from training.plot.encodings import (
+    PAIRS,
+    Map,
+    Panel,
+    Picture,
+    as_map,
+    bias_picture,
+    draw_picture,
+    rotation_picture,
+    similarity,
+    table_picture,
+)
 from training.study.encoding_choice import DEPTH, DIM, GRID, HEADS
 
 MARKED = (7, 7)  # row and column of the patch the others are compared with
 SEED = 0
 _MODEL: dict[str, Any] = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "grid": GRID}
-_LARGE, _SMALL = 8.5, 7.0  # points
-
-Map = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One map (height, width); in a signed one 0 has the middle colour."""
-
-    title: str
-    values: Map
-    is_signed: bool = True
-    limits: tuple[float, float] | None = None  # of the colours; None: those of the values
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Maps, and one that is also shown in section."""
-
-    panels: Sequence[Panel]
-    section: Panel
 
 
 def picture_of(name: str) -> Picture:
@@ -65,16 +53,15 @@ def _built(name: str, **options: Any) -> Any:
 
 
 def _map(values: torch.Tensor, grid: Grid = GRID) -> Map:
-    return values.detach().double().reshape(grid).numpy()
+    return as_map(values, grid)
 
 
 def _similarity(table: torch.Tensor | None, title: str = "cosine similarity") -> Panel:
-    """The cosine of every row of a table with that of the marked patch."""
-    if table is None:
-        return Panel(title, np.ones(GRID), is_signed=False)
-    rows = table.detach().double()
-    rows = rows / rows.norm(dim=-1, keepdim=True)
-    return Panel(title, _map(rows @ rows[_number()]), is_signed=False)
+    return similarity(table, GRID, MARKED, title)
+
+
+def _picture(panels: Sequence[Panel], section: Panel) -> Picture:
+    return Picture(panels, section, MARKED)
 
 
 def _number() -> int:
@@ -85,38 +72,15 @@ def _number() -> int:
 
 
 def _additive(encoding: AbstractEncoding) -> Picture:
-    """Channels of the table from fast to slow, and the similarity of its rows."""
-    table = encoding.additive(GRID)
-    assert table is not None
-    channels = [Panel(f"channel {i}", _map(table[:, i])) for i in (0, 8, 16, 24)]
-    return Picture(channels, _similarity(table))
+    return table_picture(encoding, GRID, MARKED)
 
 
 def _rotary(encoding: AbstractEncoding) -> Picture:
-    """The cosine of the angles of pairs, and q.k of equal contents at two places."""
-    heads, head_dim, patches = encoding.size.num_heads, encoding.size.head_dim, GRID[0] * GRID[1]
-    is_interleaved = getattr(encoding, "layout", "half") == "interleaved"
-    # Each content is a unit vector, turned by the angle of its pair.
-    unit = torch.eye(head_dim)[:, None, None].expand(-1, heads, patches, -1)
-    with torch.no_grad():
-        turned = encoding.rotate(unit, unit, GRID, 0)[0]
-        # All channels are equal, so that only position changes the product.
-        same = torch.full((1, heads, patches, head_dim), head_dim**-0.5)
-        q, k = encoding.rotate(same, same, GRID, 0)
-    panels = []
-    for head, pair in _SHOWN.get(encoding.name, _FAST_AND_SLOW):
-        channel = 2 * pair if is_interleaved else pair
-        values = _map(turned[channel, head, :, channel])
-        where = f"pair {pair}" if encoding.name not in _BY_HEAD else f"head {head}, pair {pair}"
-        panels.append(Panel(f"cos, {where}", values, limits=(-1.0, 1.0)))
-    head = _BY_HEAD.get(encoding.name, 0)
-    product = (k[0, head] @ q[0, head, _number()]) / q[0, head, _number()].square().sum()
-    where = f", head {head}" if encoding.name in _BY_HEAD else ""
-    return Picture(panels, Panel(f"q·k{where}", _map(product), is_signed=False))
+    pairs = _SHOWN.get(encoding.name, PAIRS)
+    return rotation_picture(encoding, GRID, MARKED, pairs, _BY_HEAD.get(encoding.name))
 
 
 # Heads and pairs (of 32) that are shown. With axes, two turn with the column, two with the row.
-_FAST_AND_SLOW = ((0, 0), (0, 4), (0, 8), (0, 16))
 _SHOWN = {
     "rope_axial": ((0, 0), (0, 4), (0, 16), (0, 20)),
     "rope_mixed": ((0, 0), (1, 0), (2, 0), (2, 4)),
@@ -126,16 +90,11 @@ _BY_HEAD = {"rope_mixed": 2, "fope": 1}  # encodings whose heads differ, and the
 
 
 def _nothing(encoding: AbstractEncoding) -> Picture:
-    return Picture([], _similarity(encoding.additive(GRID)))
+    return _picture([], _similarity(encoding.additive(GRID)))
 
 
 def _bias(encoding: AbstractEncoding) -> Picture:
-    """The biases of the heads of the first layer."""
-    bias = encoding.bias(GRID, 0)
-    assert bias is not None
-    rows = bias[:, _number()]
-    panels = [Panel(f"bias, head {h}", _map(row)) for h, row in enumerate(rows)]
-    return Picture(panels, Panel("attention, head 0", _map(rows[0].softmax(-1)), is_signed=False))
+    return bias_picture(encoding, GRID, MARKED)
 
 
 _BY_KIND: dict[str, Callable[[AbstractEncoding], Picture]] = {
@@ -166,7 +125,7 @@ def _learned() -> Picture:
             (f"lost: {100 * lost:.0f} %", _map(back - channel)),
         )
     ]
-    return Picture(panels, _similarity(table))
+    return _picture(panels, _similarity(table))
 
 
 def _sincos() -> Picture:
@@ -174,7 +133,7 @@ def _sincos() -> Picture:
     quarter = _MODEL["dim"] // 4
     shown = {"sin x": 0, "cos x, slower": quarter + 12, "sin y": 2 * quarter, "cos y, slower": 156}
     panels = [Panel(title, _map(table[:, i])) for title, i in shown.items()]
-    return Picture(panels, _similarity(table))
+    return _picture(panels, _similarity(table))
 
 
 def _features(name: str, titles: Mapping[int, str]) -> Callable[[], Picture]:
@@ -182,7 +141,7 @@ def _features(name: str, titles: Mapping[int, str]) -> Callable[[], Picture]:
         encoding = _built(name)
         features = encoding.features(GRID)
         panels = [Panel(title, _map(features[:, i])) for i, title in titles.items()]
-        return Picture(panels, _similarity(encoding.additive(GRID)))
+        return _picture(panels, _similarity(encoding.additive(GRID)))
 
     return draw
 
@@ -197,7 +156,7 @@ def _hybrid() -> Picture:
             encoding.lambda_raw.copy_(torch.logit(torch.tensor(share), eps=1e-6))
             drawn = _similarity(encoding.additive(GRID), f"cosine, λ = {share:g}{note}")
         panels.append(replace(drawn, limits=(0.4, 1.0)))
-    return Picture(panels[:-1], replace(panels[-1], title=f"cosine, λ = {start:g} (start)"))
+    return _picture(panels[:-1], replace(panels[-1], title=f"cosine, λ = {start:g} (start)"))
 
 
 def _relative() -> Picture:
@@ -210,7 +169,7 @@ def _relative() -> Picture:
         Panel(f"tanh(s {part})", _map(features[:, i]), limits=(-1.0, 1.0))
         for i, part in enumerate(_PARTS)
     ]
-    return Picture(panels, Panel("bias, head 0", _map(encoding.bias(GRID, 0)[0, _number()])))
+    return _picture(panels, Panel("bias, head 0", _map(encoding.bias(GRID, 0)[0, _number()])))
 
 
 def _green() -> Picture:
@@ -222,7 +181,7 @@ def _green() -> Picture:
         Panel(f"softmax, s = {s:g}", _map((s * bias).softmax(-1)), is_signed=False)
         for s in strengths
     ]
-    return Picture(panels, Panel("bias, s = 1", _map(bias), is_signed=False))
+    return _picture(panels, Panel("bias, s = 1", _map(bias), is_signed=False))
 
 
 def _combined() -> Picture:
@@ -233,7 +192,7 @@ def _combined() -> Picture:
         _similarity(encoding.additive(GRID), "cosine of what is added"),
         Panel("bias, head 0", _map(bias), is_signed=False),
     ]
-    return Picture(panels, Panel("softmax of the bias", _map(bias.softmax(-1)), is_signed=False))
+    return _picture(panels, Panel("softmax of the bias", _map(bias.softmax(-1)), is_signed=False))
 
 
 _PARTS = ("Re ℘", "Im ℘", "Re ℘′", "Im ℘′")
@@ -256,77 +215,6 @@ _BY_NAME: dict[str, Callable[[], Picture]] = {
 # --- Drawing -------------------------------------------------------------------------------
 
 
-def figure_of(picture: Picture) -> Any:
-    """The matplotlib figure of a picture."""
-    maps = [*picture.panels, picture.section]
-    figure = new_figure(2.0 * len(maps) + 2.4, 2.15)
-    axes = figure.subplots(1, len(maps) + 1, width_ratios=[1.0] * len(maps) + [1.25])
-    for axis, panel in zip(axes, maps, strict=False):
-        _draw_map(figure, axis, panel)
-    axes[0].set_ylabel("row", fontsize=_SMALL)
-    _draw_section(axes[-1], picture.section)
-    return figure
-
-
-def _draw_map(figure: Any, axis: Any, panel: Panel) -> None:
-    height, width = panel.values.shape
-    low, high = _limits(panel)
-    colours = SIGNED_MAP if panel.is_signed else PLAIN_MAP
-    image = axis.imshow(panel.values, interpolation="nearest", cmap=colours, vmin=low, vmax=high)
-    bar = figure.colorbar(image, ax=axis, shrink=0.8, pad=0.03)
-    bar.ax.tick_params(labelsize=_SMALL, length=2)
-    bar.outline.set_linewidth(0.4)
-    bar.locator = _few_ticks(4)
-    bar.update_ticks()
-    axis.set_title(panel.title, fontsize=_LARGE)
-    axis.set_xlabel("column", fontsize=_SMALL)
-    axis.set_xticks([0, width // 2, width - 1])
-    axis.set_yticks([0, height // 2, height - 1])
-    axis.tick_params(labelsize=_SMALL, length=2)
-    if (height, width) == GRID:
-        row, column = MARKED
-        x = column + np.array([-0.5, -0.5, 0.5, 0.5, -0.5])
-        y = row + np.array([-0.5, 0.5, 0.5, -0.5, -0.5])
-        axis.plot(x, y, color="white", lw=1.8)
-        axis.plot(x, y, color="black", lw=0.8)
-
-
-def _limits(panel: Panel) -> tuple[float, float]:
-    low, high = float(panel.values.min()), float(panel.values.max())
-    if panel.limits is not None:
-        return panel.limits
-    if panel.is_signed:
-        largest = max(-low, high) or 1.0
-        return -largest, largest
-    return (low if low < high else 0.0), high
-
-
-def _draw_section(axis: Any, panel: Panel) -> None:
-    row, column = MARKED
-    for values, here, colour, style, name in (
-        (panel.values[row], column, BLUE, "o-", "its row"),
-        (panel.values[:, column], row, ORANGE, "s--", "its column"),
-    ):
-        axis.plot(
-            np.arange(len(values)) - here, values, style, color=colour, ms=2.5, lw=1, label=name
-        )
-    low, high = axis.get_ylim() if np.ptp(panel.values) else (0.0, float(panel.values.max()))
-    axis.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
-    axis.set_title(panel.title, fontsize=_LARGE)
-    axis.set_xlabel("patches from the marked one", fontsize=_SMALL)
-    axis.set_xticks([-column, 0, GRID[1] - 1 - column])
-    axis.yaxis.set_major_locator(_few_ticks(5))
-    axis.tick_params(labelsize=_SMALL, length=2)
-    axis.grid(lw=0.3)
-    axis.legend(fontsize=_SMALL, frameon=False, loc="upper center", ncols=2, columnspacing=1.0)
-
-
-def _few_ticks(count: int) -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(count)
-
-
 def draw_encodings(folder: Path, names: Sequence[str] = ()) -> list[Path]:
     """Write a PNG for each encoding, by default for all; it returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -334,7 +222,7 @@ def draw_encodings(folder: Path, names: Sequence[str] = ()) -> list[Path]:
     for name in names or available_encodings():
         path = folder / f"{name}.png"
         # Without matplotlib's version in the file, a picture changes only with its encoding.
-        figure_of(picture_of(name)).savefig(path, dpi=90, metadata={"Software": None})
+        draw_picture(picture_of(name)).savefig(path, dpi=90, metadata={"Software": None})
         paths.append(path)
     return paths
 

@@ -43,7 +43,11 @@ from training.study.encoding_choice import GRID, USUAL, EncodingChoice, choose_e
 from training.study.run_groups import check_runs, refuse_repeated
 from wefpe_core.errors import InputError
 
-SHORT_RUN = ("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false")
+# Pictures of short runs need no receipt.
+SHORT_RUN = (
+    *("training.epochs=6", "schedule.warmup_epochs=1", "logging.tensorboard=false"),
+    "verification=off",
+)
 _USUAL = (*USUAL, "rope_axial", "weierstrass_green")
 _SCREEN_DPI = 130
 _DOCS_WIDTH, _DOCS_COLOURS = 1000, 255  # few colours make a picture a tenth of the size
