@@ -37,7 +37,7 @@ GPU_PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 
-BENCHMARKS = ("backends", "models", "training")
+BENCHMARKS = ("backends", "models", "training", "data")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -48,20 +48,21 @@ def install_project(session: nox.Session, *groups: str) -> None:
     The constraint belongs in this very command: see constraints.txt.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
+    session.log("installing PyTorch, NumPy and the project: some minutes the first time")
     session.install("-c", "constraints.txt", "-e", ".[training,flint,report,numba]", *requirements)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments after -- go to pytest."""
-    install_project(session, "test")
+    install_project(session, "test", "onnx")
     session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Run the tests and show which lines and branches they reach; build/coverage has the pages."""
-    install_project(session, "test", "coverage")
+    install_project(session, "test", "onnx", "coverage")
     reports = ("--cov", "--cov-report=term", "--cov-report=html")
     session.run("pytest", "-n", "auto", "--dist", "loadfile", *reports, *session.posargs)
 
@@ -76,6 +77,23 @@ def minimums(session: nox.Session) -> None:
     lowest = ("--resolution", "lowest-direct", "--prerelease", "disallow", "-c", "constraints.txt")
     session.install(*lowest, "-e", ".[training,flint,report,numba]", *requirements)
     session.run("pytest", "-n", "auto", "--dist", "loadfile", "-W", "default", *session.posargs)
+
+
+@nox.session(default=False)
+def newest_mpmath(session: nox.Session) -> None:
+    """Run the tests of the core, mpmath and flint on mpmath's newest pre-release, without torch.
+
+    torch needs sympy, which needs an older mpmath. What needs torch or typer is left out.
+    """
+    requirements = nox.project.dependency_groups(PYPROJECT, "test")
+    session.install("-e", ".[flint]", *requirements)
+    session.install("--pre", "--upgrade", "mpmath")
+    tests = "verification/tests"
+    session.run(
+        *("pytest", f"{tests}/core", f"--ignore={tests}/core/test_command_line.py"),
+        *(f"{tests}/backends/test_mpmath_backend.py", f"{tests}/backends/test_flint_backend.py"),
+        *session.posargs,
+    )
 
 
 @nox.session
@@ -136,7 +154,19 @@ def timm(session: nox.Session) -> None:
     install_project(session, "test", "timm")
     names = ("timm_adapter", "published_weights")
     files = [f"verification/tests/models/test_{name}.py" for name in names]
+    files.append("verification/tests/engine/test_recipes.py")  # timm's optimisers
+    files.append("verification/tests/verifier/test_readme.py")  # the tutorial with timm
     session.run("pytest", *files, *session.posargs)
+
+
+@nox.session(default=False)
+def jax(session: nox.Session) -> None:
+    """Test the JAX backend and measure it; arguments after -- go to pytest."""
+    install_project(session, "test")
+    session.install("-c", "constraints.txt", "-e", ".[jax]")
+    tests = "verification/tests/backends/test_jax_backend.py"
+    session.run("pytest", tests, "-m", "slow or not slow", *session.posargs)
+    session.run("wefpe", "verify", "--backend", "jax", "--size", "small")
 
 
 @nox.session(default=False)
@@ -172,8 +202,10 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Check the links of the Markdown files and run the examples and tables they show."""
-    install_project(session, "test")
+    """Build the site into build/site, check the links and run the examples and tables shown."""
+    install_project(session, "test", "docs")
+    site = ("-W", "--keep-going", "-q", "-b", "html", "docs", "build/site")
+    session.run("python", "-m", "sphinx", *site)
     session.run("python", "docs/check_links.py")
     session.run("pytest", "-k", "readme or tour or docs", *session.posargs)
 

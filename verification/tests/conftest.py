@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ settings.register_profile("dev", max_examples=40, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("nightly", max_examples=10_000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+# Tests and the processes they start read and write receipts here, not in the user's folder.
+os.environ["WEFPE_RECEIPTS"] = tempfile.mkdtemp(prefix="wefpe-receipts-")
 
 _LEFT_OUT = pytest.StashKey[int]()  # how many tests of a device that is not here
 

@@ -18,11 +18,17 @@ NAMES = [
     "rope_axial",
     "rope_mixed",
     "fope",
+    "liere",
+    "relative_table",
+    "alibi2d",
+    "gaussian",
+    "lookhere",
     "weierstrass",
     "weierstrass_fourier",
     "weierstrass_hybrid",
     "weierstrass_relative",
     "weierstrass_green",
+    "weierstrass_heat",
     "combined",
 ]
 assert set(NAMES) <= set(available_encodings())

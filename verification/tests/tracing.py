@@ -20,7 +20,7 @@ from typing import Any
 import wefpe_core
 
 ROOT = Path(wefpe_core.__file__).parents[1]
-PACKAGES = ("wefpe_core", "backends", "training", "verification")
+PACKAGES = ("wefpe", "wefpe_core", "backends", "training", "verification")
 
 
 def functions_entered(call: Callable[[], Any]) -> set[tuple[str, str]]:

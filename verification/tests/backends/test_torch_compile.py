@@ -40,6 +40,11 @@ KERNEL_FUNCTIONS = ["wp_and_prime", "zeta", "sigma", "green", "inverse_wp"]
 
 OF_POINTS: dict[str, Callable[[Any, Lattice], Any]] = {
     **{name: getattr(BACKEND, name) for name in KERNEL_FUNCTIONS},
+    **{name: getattr(BACKEND, name) for name in ("log_sigma", "modified_zeta", "modified_sigma")},
+    "wp_derivative": lambda z, lattice: BACKEND.wp_derivative(z, lattice, 3),
+    "laurent_coefficients": lambda z, lattice: (
+        z[:3] * BACKEND.laurent_coefficients(lattice, 3).to(z.device)
+    ),
     "lattice_sum": lambda z, lattice: BACKEND.lattice_sum(z, lattice, 1, 2),
     "add": lambda z, lattice: BACKEND.add(z, z + 1, z + 2, z - 3, lattice),
     # Multiplied by z, so that the traced function has an input even on a lattice of numbers.
@@ -121,7 +126,10 @@ def test_user_code_with_a_lattice_of_numbers_is_one_graph(function, device):
 
 # Tracing the constants of a lattice of tensors takes most of the time, and is the same for all
 # functions. Those with a short way from there, traced above on numbers, are marked slow.
-SHORT = ("zeta", "sigma", "roots", "quasi_periods")
+SHORT = (
+    *("zeta", "sigma", "roots", "quasi_periods", "laurent_coefficients"),
+    *("log_sigma", "modified_zeta", "modified_sigma", "wp_derivative"),
+)
 
 
 def some_are_slow(functions: Iterable[str]) -> list[Any]:
@@ -434,7 +442,7 @@ def test_the_table_of_a_learned_lattice_is_arranged_as_that_of_numbers(dtype, de
     for with_slopes in (False, True):
         prepared = torch.ops.wefpe.prepare(omega, with_slopes)
         got, want = (
-            torch_runners.rows_on_table(points, None, t, "wp_and_prime", "z", 0)[0]
+            torch_runners.rows_on_table(points, t, "wp_and_prime", "z", 0)[0]
             for t in (prepared, table)
         )
         assert_few_eps_apart(*(torch.complex(v[:, 0], v[:, 1]) for v in (got, want)))

@@ -764,7 +764,7 @@ def test_jacrev_jacfwd_and_vmap_of_grad_agree_with_autograd(device):
 
 @forward_mode
 @every_device
-def test_forward_over_reverse_is_reverse_over_reverse(device):
+def test_the_hessian_is_reverse_over_reverse(device):
     z = some_points(device)[0]
     parameters = torch.tensor([1.1, 0.2, 1.4], dtype=torch.float64, device=device)
 
@@ -773,4 +773,48 @@ def test_forward_over_reverse_is_reverse_over_reverse(device):
         return BACKEND.wp_prime(z, Lattice(s, torch.complex(x, t))).imag
 
     want = torch.func.jacrev(torch.func.jacrev(f))(parameters)
-    assert_same(torch.func.jacfwd(torch.func.jacrev(f))(parameters), want)
+    assert_same(torch.func.hessian(f)(parameters), want)  # which is forward over reverse
+
+
+# --- One bad point among good ones ---------------------------------------------------------------
+
+BAD_POINTS = {
+    "NaN": complex("nan+nanj"),
+    "half NaN": complex("nan+0.1j"),
+    "infinite": complex("inf"),
+    "too far away": 5.0 * 2.0**30 + 3j,
+    "tiny": 1e-80,
+    "tiny in single precision": 1e-11,
+    "lattice point": 2.2 + 2.4j,
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # of torch.func
+@pytest.mark.parametrize("bad", BAD_POINTS)
+@pytest.mark.parametrize("function", ["wp_and_prime", "zeta", "sigma", "green", "inverse_wp"])
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.complex64])
+def test_a_bad_point_leaves_the_gradient_of_the_lattice_alone(dtype, function, bad):
+    """Differentiated once or twice, in reverse and in forward mode, the others count as before."""
+    good = [0.3 + 0.2j, -0.4 + 0.7j]
+    omega = torch.tensor([1.0, 0.1 + 1.2j], dtype=dtype)
+    z = torch.tensor([*good, BAD_POINTS[bad]], dtype=dtype)
+
+    def value(omega, z):
+        found = getattr(BACKEND, function)(z, Lattice(omega[0], omega[1]))
+        values = found if isinstance(found, tuple) else (found,)
+        return sum((v[0] + v[1]).real for v in values)
+
+    def all_derivatives(z):
+        w, points = omega.clone().requires_grad_(), z.clone().requires_grad_()
+        plain = torch.autograd.grad(value(w, points), (w, points))
+        first = torch.autograd.grad(value(w, points), (w, points), create_graph=True)
+        second = torch.autograd.grad(first[0].abs().sum() + first[1][:2].abs().sum(), (w, points))
+        pulled = torch.func.grad(value, argnums=(0, 1))(omega, z)
+        ones = (torch.ones_like(omega), torch.ones_like(z))
+        pushed = torch.func.jvp(value, (omega, z), ones)[1]
+        of_points = [g[:2] for g in (plain[1], first[1], second[1], pulled[1])]
+        return [plain[0], first[0], second[0], pulled[0], pushed, *of_points]
+
+    for got, want in zip(all_derivatives(z), all_derivatives(z[:2]), strict=True):
+        assert torch.isfinite(want).all()
+        assert (got - want).abs().max() <= 64 * torch.finfo(dtype).eps * want.abs().max()

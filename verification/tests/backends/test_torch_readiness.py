@@ -54,6 +54,12 @@ def of_points(name: str, *options: int, results: int = 1, is_real: bool = False)
     )
 
 
+def at_a_time(name: str) -> Method:
+    return Method(
+        lambda z, lattice: getattr(BACKEND, name)(z, 0.5, lattice), "points", 1, is_real=True
+    )
+
+
 def of_the_lattice(name: str, results: int) -> Method:
     return Method(lambda _, lattice: getattr(BACKEND, name)(lattice), "lattice", results)
 
@@ -70,6 +76,12 @@ METHODS: dict[str, Method] = {
     "sigma": of_points("sigma"),
     "inverse_wp": of_points("inverse_wp"),
     "green": of_points("green", is_real=True),
+    "wp_derivative": of_points("wp_derivative", 3),
+    "log_sigma": of_points("log_sigma"),
+    "modified_zeta": of_points("modified_zeta"),
+    "modified_sigma": of_points("modified_sigma"),
+    "heat": at_a_time("heat"),
+    "log_heat": at_a_time("log_heat"),
     "lattice_sum": of_points("lattice_sum", 1, 2, results=2),
     "add": Method(
         lambda z, lattice: BACKEND.add(z, z + 1, z + 2, z - 3, lattice), "points", results=2
@@ -77,9 +89,22 @@ METHODS: dict[str, Method] = {
     "invariants": of_the_lattice("invariants", 2),
     "roots": of_the_lattice("roots", 3),
     "quasi_periods": of_the_lattice("quasi_periods", 2),
+    "laurent_coefficients": Method(
+        lambda _, lattice: BACKEND.laurent_coefficients(lattice, 3).unbind(-1), "lattice", 3
+    ),
     "lattice_from_invariants": Method(
         lambda z, _: half_periods_of(BACKEND.lattice_from_invariants(z, 0.25)), "invariants", 2
     ),
+}
+
+# These take no lattice, or are made of functions that are asked. test_elliptic_family.py and
+# test_jacobi_functions.py ask about their gradients and dtypes.
+NOT_ASKED = {
+    *("from_numpy", "to_numpy", "abel_jacobi", "inverse_wp_real", "eisenstein_series", "sigma_k"),
+    *("jtheta", "log_jtheta", "ellipj", "jacobi", "jacobi_am"),
+    *("klein_j", "inverse_klein_j", "dedekind_eta", "modular_lambda", "eisenstein"),
+    *("ellipk", "ellipe", "ellipkinc", "ellipeinc", "ellippi", "ellippiinc"),
+    *("elliprf", "elliprd", "elliprj", "elliprc"),
 }
 
 
@@ -91,15 +116,15 @@ def public_methods(backend: type) -> set[str]:
 
 def test_every_public_method_is_in_the_table() -> None:
     """A new method is asked the same questions, or this fails."""
-    assert public_methods(type(BACKEND)) == set(METHODS)
-    assert public_methods(AbstractBackend) == set(METHODS)
+    assert public_methods(type(BACKEND)) == set(METHODS) | NOT_ASKED
+    assert public_methods(AbstractBackend) == set(METHODS) | NOT_ASKED
 
 
 def test_a_method_that_is_not_in_the_table_is_noticed() -> None:
     class Longer(type(BACKEND)):  # type: ignore[misc]
         def wp_second(self, z: Any, lattice: Lattice) -> Any: ...
 
-    assert public_methods(Longer) - set(METHODS) == {"wp_second"}
+    assert public_methods(Longer) - set(METHODS) - NOT_ASKED == {"wp_second"}
 
 
 # A lattice of numbers is nothing to the inversion of invariants, and a lattice of numbers has

@@ -6,6 +6,7 @@ double; autocast changes nothing; special values stay where they are.
 
 import ast
 import math
+import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_integers_follow_the_default_dtype(device):
         assert BACKEND.wp(z, NUMBERS).dtype is torch.complex128
     finally:
         torch.set_default_dtype(before)
+
+
+@every_device
+@pytest.mark.parametrize("default", [torch.float16, torch.bfloat16])
+def test_integers_are_computed_in_single_precision_if_the_default_is_half(default, device):
+    z, before = torch.tensor([1, 2], device=device), torch.get_default_dtype()
+    want = BACKEND.wp(z.to(torch.float32), NUMBERS)
+    try:
+        torch.set_default_dtype(default)
+        got = BACKEND.wp(z, NUMBERS)
+    finally:
+        torch.set_default_dtype(before)
+    assert got.dtype == torch.complex64
+    assert torch.equal(got, want)
 
 
 @every_function_of_points
@@ -845,3 +860,19 @@ def test_coordinates_that_have_no_values_or_no_gradients_are_refused(
 ):
     with pytest.raises(error):
         values_at_coordinates(function, coordinates, omega)
+
+
+def test_a_batch_of_lattices_is_evaluated_in_blocks():
+    """The memory beyond the results is bounded, and blocks do not change a bit."""
+    generator = torch.Generator().manual_seed(3)
+    z = torch.complex(*torch.rand(2, 500, generator=generator, dtype=torch.float64))
+    omega3 = 1j * (1.0 + torch.rand(900, 1, generator=generator, dtype=torch.float64))
+    lattice = Lattice(torch.ones_like(omega3), omega3)
+    one_by_one = Lattice(lattice.omega1[7:8], lattice.omega3[7:8])
+    BACKEND.zeta(z, one_by_one)  # what is kept between calls is made here
+    tracemalloc.start()
+    values = BACKEND.zeta(z, lattice)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**25  # NumPy's arrays; one of the whole batch is 3.6 MB, and dozens are alive
+    assert torch.equal(values[7:8], BACKEND.zeta(z, one_by_one))

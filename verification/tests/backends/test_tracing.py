@@ -19,21 +19,13 @@ import pytest
 
 from backends import algebra, kernel
 from backends.constants import DOUBLE, SINGLE, map_reals, prepare_numbers
-from backends.emitters import (
-    ELEMENTARY,
-    TRITON_HEADER,
-    load_source,
-    numba_source,
-    python_function,
-    python_source,
-    triton_evaluate,
-    triton_prepare,
-)
+from backends.emitters import ELEMENTARY, load_source, numba_source, python_function, python_source
 from backends.evaluation import LENGTHS, Evaluation, evaluation_program
 from backends.numpy_ops import NumpyOps
 from backends.pair import Pair, pair_sqrt
 from backends.polynomials import exponentials, sine_and_cosine
 from backends.tracing import Program, trace, trace_kernel, zeros_of
+from backends.triton_emitter import TRITON_HEADER, triton_evaluate, triton_prepare
 from verification.mutation import program_checks
 from verification.mutation.backends_under_test import Backends
 from wefpe_core import InputError, Lattice
@@ -383,7 +375,7 @@ def test_evaluation_compiles_for_a_gpu_in_one_format(
     which = Evaluation(precision, function, points_are, variables, table_has_slopes=variables > 1)
     program = evaluation_program(which)
     length = LENGTHS[precision.name, which.table_has_slopes]
-    pointers = ("points", "omega", "tables", "values", "slopes")
+    pointers = ("points", "tables", "values", "slopes")
     asm = compiled_for_gpu(
         triton_evaluate(program, "run", precision.name, which.rows, length),
         dict.fromkeys(pointers, POINTERS[precision.name]) | {"n": "i64", "per_lattice": "i64"},

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 
@@ -63,7 +63,6 @@ coordinates = st.tuples(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5)).filter(
 )
 cases = st.builds(case, taus, coordinates, scales)
 box_sides = st.integers(1, 5)
-property_test = settings(max_examples=60, deadline=None)
 
 
 def random_cases(seed, count):
@@ -246,7 +245,6 @@ def test_disk_tail_sums_lose_less_than_half(p, tau, radius):
 # --- the lattice sum over a box -------------------------------------------------------------
 
 
-@property_test
 @given(cases, box_sides, box_sides)
 def test_paired_unpaired_and_signed_bounds_hold(question, m_max, n_max):
     sides = {"m_max": m_max, "n_max": n_max}
@@ -256,7 +254,6 @@ def test_paired_unpaired_and_signed_bounds_hold(question, m_max, n_max):
     assert_holds(bounds.signed_sum_bound(*question, **sides), tail)
 
 
-@property_test
 @given(cases, box_sides, box_sides, st.integers(0, 3), st.integers(0, 3))
 def test_unpaired_bound_holds_for_any_larger_set(question, m_max, n_max, more_m, more_n):
     points = box(question, range(-m_max, m_max + 1 + more_m), range(-n_max - more_n, n_max + 1))
@@ -284,7 +281,6 @@ def test_box_bounds_over_the_cell_are_as_tight_as_their_proofs():
 # --- the lattice sum over a disk ------------------------------------------------------------
 
 
-@property_test
 @given(cases, st.floats(0.25, 5))
 def test_disk_bounds_hold(question, radius_in_periods):
     radius = radius_in_periods * abs(2 * question.omega1)
@@ -349,7 +345,6 @@ def q_series_tail(question, rows, counts):
 term_counts = st.integers(0, 5)
 
 
-@property_test
 @given(cases, st.integers(0, 2), term_counts, term_counts, term_counts)
 def test_q_series_bound_holds_with_a_count_for_each_series(question, rows, a, b, constant):
     counts = bounds.QSeriesTerms(a, b, constant)
@@ -410,7 +405,6 @@ def test_terms_needed_for_half_an_ulp_of_the_constant_term(tau, double, single):
         assert needed == expected
 
 
-@property_test
 @given(cases, st.integers(0, 2), st.floats(-200, 2))
 def test_terms_needed_is_the_smallest_sufficient_number(question, rows, exponent):
     tolerance = bounds.TruncationBound(10.0**exponent, 10.0**exponent)
@@ -456,7 +450,6 @@ def laurent_tail(question, terms):
 discs = st.tuples(st.floats(0.05, 0.99), st.floats(0, 2 * math.pi)).map(lambda p: cmath.rect(*p))
 
 
-@property_test
 @given(taus, discs, scales, st.integers(0, 10))
 def test_laurent_bound_holds_in_the_disk_of_convergence(tau, zeta, omega1, terms):
     # In a disk, not in the cell: the truth converges for |Im(z/a)| below the first row.

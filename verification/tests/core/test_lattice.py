@@ -572,6 +572,43 @@ def test_a_zero_discriminant_is_refused_at_every_scale_dlmf_23_3_4(
     assert repr(complex(g3)) in str(caught.value)
 
 
+# g2, g3 and the discriminant of a curve whose roots nearly coincide.
+NEAR_ZERO = (49165897836, -2098041524375336, -48355932635136)
+
+
+def exact_invariants_with_roots(d: Fraction) -> tuple[Fraction, Fraction]:
+    """Of the roots 1 + d, 1 - d and -2."""
+    return 4 * (3 + d * d), -8 * (1 - d * d)
+
+
+@pytest.mark.parametrize("kind", [int, Fraction, mpmath.mpf])
+def test_a_discriminant_near_zero_is_decided_exactly(kind: Any) -> None:
+    g2, g3, discriminant = NEAR_ZERO
+    assert g2**3 - 27 * g3**2 == discriminant
+    lattice = Lattice.from_invariants(kind(g2), kind(g3))
+    assert lattice.tau.real == 0.5  # the discriminant is negative
+    got = get_backend("mpmath").invariants(lattice)
+    for value, want in zip(got, (g2, g3), strict=True):
+        assert abs(value / want - 1) < 2**-50
+    same = get_backend("mpmath", dps=15).lattice_from_invariants(g2, g3)
+    assert abs(complex(same.omega3) - lattice.omega3) <= abs(lattice.omega3) * 2**-49
+    with pytest.raises(LatticeError, match="to the precision of doubles"):
+        Lattice.from_invariants(float(g2), float(g3))
+
+
+@pytest.mark.parametrize("k", [5, 20, 60, 300])
+def test_roots_that_nearly_coincide_keep_the_digits_of_the_periods(k: int) -> None:
+    """The long half-period is log(24/d)/sqrt(12) up to terms of the order d, the other is short."""
+    lattice = Lattice.from_invariants(*exact_invariants_with_roots(Fraction(1, 10**k)))
+    with mpmath.workdps(30):
+        want = (mpmath.log(24) + k * mpmath.log(10)) / mpmath.sqrt(12)
+        error = abs(lattice.omega1 - want) / want
+        assert error <= mpmath.mpf(10) ** -k + mpmath.mpf(2) ** -53
+        assert abs(lattice.omega3 - 1j * mpmath.pi / mpmath.sqrt(12)) <= 10 ** -min(k, 15.6)
+    with pytest.raises(LatticeError, match="is zero for"):
+        Lattice.from_invariants(*exact_invariants_with_roots(Fraction(0)))
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_small_discriminant_is_not_a_zero_one(scale: float) -> None:
     """A relative 1e-12 is far above rounding, and no scale hides it."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("wefpe_core", "backends", "training", "verification")
+PACKAGES = ("wefpe", "wefpe_core", "backends", "training", "verification")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 # The group keeps these tests on one xdist worker, so that the wheel is built once.
@@ -58,13 +58,16 @@ def installation(tmp_path_factory) -> Installation:
     return Installation(wheel, python)
 
 
+SHIPPED = (".py", ".toml", ".json", ".j2", ".html", ".c", ".cpp")
+
+
 def shipped_files() -> set[str]:
     """Every module, type marker and table of the packages, except the tests."""
     files = [
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".toml", ".json", ".j2", ".c", ".cpp") or path.name == "py.typed"
+        if path.suffix in SHIPPED or path.name == "py.typed"
     ]
     return {file.as_posix() for file in files if file.parts[:2] != ("verification", "tests")}
 

@@ -67,7 +67,9 @@ def test_a_step_with_an_encoding_is_one_graph(name, options):
         logits = torch.einsum("bhid,bhjd->bhij", rotated_q, rotated_k)
         bias = encoding.bias(grid, 1)
         logits = logits if bias is None else logits + bias
-        return x.square().sum() + logits.softmax(dim=-1).square().sum()
+        # Not the sum of squares: after LayerNorm it is constant, and its gradient rounding.
+        weighted = x * torch.linspace(0.5, 1.5, x.numel()).view_as(x)
+        return weighted.square().sum() + logits.softmax(dim=-1).square().sum()
 
     def gradients():
         found = [p.grad for p in encoding.parameters()]
@@ -106,7 +108,9 @@ def test_a_learned_lattice_can_be_exported_and_compiled_ahead_of_time(tmp_path):
     with torch.no_grad():
         want = module(patches)
         program = torch.export.export(module, (patches,))
-        assert torch.equal(program.module()(patches), want)
+        # Not to the bit: a graph sums the products of few features in an order of its own.
+        exported = program.module()(patches)
+        assert error_in_eps(exported, want, torch.float32) <= CEILINGS["features"]["float32"]
         path = torch._inductor.aoti_compile_and_package(
             program, package_path=str(tmp_path / "encoding.pt2")
         )

@@ -46,11 +46,17 @@ KINDS = {
     "rope_axial": "rotary",
     "rope_mixed": "rotary",
     "fope": "rotary",
+    "liere": "rotary",
+    "relative_table": "bias",
+    "alibi2d": "bias",
+    "gaussian": "bias",
+    "lookhere": "bias",
     "weierstrass": "additive",
     "weierstrass_fourier": "additive",
     "weierstrass_hybrid": "additive",
     "weierstrass_relative": "bias",
     "weierstrass_green": "bias",
+    "weierstrass_heat": "bias",
     "combined": "combined",
 }
 VARIANTS = [

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
 
+from training.models import build_vit
 from verification.bench.count_models import (
     StepCounts,
     budget,
@@ -15,6 +16,7 @@ from verification.bench.count_models import (
     counts_of,
     encoding_step,
     learned_lattices,
+    model_step,
 )
 from verification.bench.count_operators import count_compiled
 from verification.tests.encoding_cases import NAMES, small
@@ -32,6 +34,8 @@ LEARNED: list[tuple[str, dict[str, Any]]] = [
     ("weierstrass_relative", {"lattice": "general", "diagonal": "zero"}),
     ("weierstrass_green", {}),
     ("weierstrass_green", {"lattice": "general", "diagonal": "nearest"}),
+    ("weierstrass_heat", {}),
+    ("weierstrass_heat", {"centres": "zero", "per_layer": False}),
     ("combined", {}),
 ]
 
@@ -77,3 +81,16 @@ def test_compiled_kernels_of_a_learned_lattice_keep_to_their_budget(name, option
     assert step is not None
     calls = count_compiled(step)
     assert 0 < calls.total <= ceilings_of(encoding)["compiled"], calls
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_model_gains_few_calls_from_its_encoding():
+    calls = {}
+    for name in ("none", "weierstrass"):
+        model = build_vit("micro", encoding=name, depth=1, num_classes=10).train()
+        images, labels = torch.randn(2, 3, 32, 32), torch.tensor([3, 7])
+        calls[name] = count_compiled(model_step(model, images, labels)).total
+    assert calls["none"] > 0
+    assert calls["weierstrass"] - calls["none"] <= budget("whole model", "compiled"), calls

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.encodings import encoding as precision
+from training.encodings.encoding import PassTables
 from verification.tests.encoding_cases import CEILINGS, NAMES, answers, error_in_eps, small
 
 GRID = (5, 8)
@@ -50,41 +53,58 @@ def test_features_in_bfloat16_are_the_rounded_exact_ones():
     assert torch.equal(encoding.bfloat16().features(GRID), exact.bfloat16())
 
 
-@pytest.mark.parametrize("name", [*ADDITIVE, "sincos2d"])
-def test_in_eval_a_table_is_made_once_per_grid(name):
+def test_a_fixed_table_is_made_once_per_grid():
+    encoding = small("sincos2d")
+    first, other = encoding.additive(GRID), encoding.additive((8, 5))
+    assert encoding.additive(GRID) is first
+    assert encoding.additive((8, 5)) is other
+    assert encoding.eval().additive(GRID) is first
+    assert encoding.double().additive(GRID).dtype == torch.float64
+
+
+def fused_step(optimiser_class, parameters):
+    """A step that changes parameters and leaves their versions as they were."""
+    parameters = list(parameters)
+    versions = [parameter._version for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimiser_class(parameters, lr=0.1, fused=True).step()
+    assert [parameter._version for parameter in parameters] == versions
+
+
+LEARNED = [*ADDITIVE, "rope_mixed", "weierstrass_relative", "weierstrass_green"]
+
+
+@pytest.mark.parametrize("optimiser", ["AdamW", "Adam", "SGD"])
+@pytest.mark.parametrize("name", LEARNED)
+def test_what_is_learned_is_never_stale(name, optimiser):
     encoding = small(name).eval()
-    with torch.no_grad():
-        first, other = encoding.additive(GRID), encoding.additive((8, 5))
-        assert encoding.additive(GRID) is first
-        assert encoding.additive((8, 5)) is other
-    assert first.grad_fn is None
+    for freeze in (False, True):  # an encoding may be frozen, trained and frozen again
+        with torch.no_grad():
+            encoding.requires_grad_(not freeze)
+            before = answers(encoding, GRID)
+            encoding.requires_grad_(True)
+        fused_step(getattr(torch.optim, optimiser), encoding.parameters())
+        encoding.requires_grad_(not freeze)
+        fresh = small(name).eval()
+        fresh.load_state_dict(encoding.state_dict())
+        with torch.no_grad():
+            got, want = answers(encoding, GRID), answers(fresh, GRID)
+        assert all(torch.equal(got[key], want[key]) for key in want)
+        assert any(not torch.equal(got[key], before[key]) for key in want)
 
 
 @pytest.mark.parametrize("name", ADDITIVE)
-def test_a_kept_table_follows_its_parameters(name):
+def test_a_table_follows_parameters_and_their_data(name):
     encoding = small(name).eval()
     with torch.no_grad():
         before = encoding.additive(GRID).clone()
         for parameter in encoding.parameters():
-            parameter.add_(0.1)
-        after = encoding.additive(GRID)
-        assert not torch.equal(before, after)
+            parameter.data.add_(0.1)
+        assert not torch.equal(before, encoding.additive(GRID))
         encoding.load_state_dict(small(name).state_dict())
         assert torch.equal(encoding.additive(GRID), before)
         assert encoding.double().additive(GRID).dtype == torch.float64
-
-
-def test_training_and_gradients_never_see_a_kept_table():
-    encoding = small("weierstrass").eval()
-    with torch.no_grad():
-        kept = encoding.additive(GRID)
-    for _ in range(2):  # each with a graph of its own
-        encoding.additive(GRID).sum().backward()
-    encoding.train()
-    assert len(encoding._tables) == 0
-    with torch.no_grad():
-        assert encoding.additive(GRID) is not encoding.additive(GRID)
-        assert torch.equal(encoding.additive(GRID), kept)
 
 
 def test_a_table_made_in_inference_mode_serves_training_later():
@@ -98,34 +118,47 @@ def test_a_table_made_in_inference_mode_serves_training_later():
 
 
 def test_copies_and_pickles_start_without_tables():
-    encoding = small("weierstrass").eval()
-    with torch.no_grad():
-        want = encoding.additive(GRID)
+    encoding = small("sincos2d").eval()
+    want = encoding.additive(GRID)
+    with encoding.shared_pass():
         for other in (copy.deepcopy(encoding), pickle.loads(pickle.dumps(encoding))):
             assert len(other._tables) == 0
+            assert other._pass.tables is None
             assert torch.equal(other.additive(GRID), want)
-            other.beta_pos.zero_()
-            assert not other.additive(GRID).any()
-        assert encoding.additive(GRID) is want
+    assert encoding.additive(GRID) is want
 
 
 def test_writes_behind_the_back_of_torch_need_a_word():
-    encoding = small("weierstrass").eval()
-    with torch.no_grad():
-        encoding.additive(GRID)
-        encoding.beta_pos.data.zero_()
-        encoding.drop_tables()
-        assert not encoding.additive(GRID).any()
+    encoding = small("fope").eval()
+    q, k = torch.ones(2, 1, 2, 40, 16)
+    encoding.rotate(q, k, GRID, 0)
+    for name, row in (("cos_coefficients", 0.0), ("sin_coefficients", 0.0)):
+        getattr(encoding, name).data.fill_(row)
+    encoding.drop_tables()
+    got = encoding.rotate(q, k, GRID, 0)[0]
+    fresh = small("fope").eval()
+    fresh.load_state_dict(encoding.state_dict())
+    assert torch.equal(got, fresh.rotate(q, k, GRID, 0)[0])
 
 
-def test_the_word_reaches_the_encodings_an_encoding_is_made_of():
-    encoding = small("weierstrass_hybrid").eval()
+def test_two_threads_share_a_cache_and_no_pass():
+    encoding = small("weierstrass_relative")
+    grids = [(5, 8), (8, 5)]
     with torch.no_grad():
-        before = encoding.additive(GRID)
-        encoding.wef.offset.data += 1.0
-        encoding.drop_tables()
-        want = before + encoding.gate()
-        torch.testing.assert_close(encoding.additive(GRID), want, rtol=0, atol=1e-6)
+        want = {grid: encoding.bias(grid, 0) for grid in grids}
+    meet = threading.Barrier(2)
+
+    def in_a_pass(grid):
+        with torch.no_grad(), encoding.shared_pass():
+            meet.wait()
+            first = encoding.bias(grid, 0)
+            meet.wait()
+            assert [key for key, _ in encoding._pass.tables] == [("offset bias", grid)]
+            return first
+
+    with ThreadPoolExecutor(2) as threads:
+        for grid, got in zip(grids, threads.map(in_a_pass, grids), strict=True):
+            assert torch.equal(got, want[grid])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,6 +207,11 @@ def test_in_a_shared_pass_layers_share_one_evaluation(monkeypatch):
     assert error_in_eps(gradient, again, torch.float32) <= CEILINGS["single"]["float32"]
     encoding.bias(GRID, 0)
     assert len(calls) == 5
+    kept: PassTables = []
+    with encoding.shared_pass(kept, is_complete=True):  # a layer may use it, not add to it
+        encoding.bias(GRID, 0)
+    assert len(calls) == 6
+    assert not kept
 
 
 class WithoutFloat64(TorchDispatchMode):

@@ -107,7 +107,7 @@ def test_every_encoding_that_needs_no_pretrained_table_has_a_config_from_scratch
         for name in EXPERIMENTS
         if name.startswith(prefix) and "ablation" not in name
     }
-    assert shipped == set(available_encodings()[:12]) - {"weierstrass_hybrid"}
+    assert shipped == set(available_encodings()[:18]) - {"weierstrass_hybrid"}
 
 
 def test_recipe_from_scratch_is_that_of_the_published_script():

@@ -10,6 +10,7 @@ pytest.importorskip("pydantic", reason="the training extra is not installed")
 from pydantic import ValidationError
 
 from training.config import ConfigError, Experiment, available_configs, load_config
+from wefpe_core import registry
 
 
 def refusal(*overrides: str, of: str = "digits") -> ConfigError:
@@ -44,6 +45,49 @@ def test_unknown_key_is_named_and_the_nearest_suggested(override, key, suggestio
     assert problem.key == key
     assert suggestion in problem.message
     assert override in problem.source
+
+
+def test_values_that_are_wrong_hide_nothing_that_does_not_go_together():
+    problems = refusal(
+        "optimizer.learning_rate=fast",
+        "model.num_heads=5",
+        "training.epoch=3",
+        "selection.by=last",
+        "selection.patience=3",
+        "augmentation.cutout=1000",
+        "position_encoding.options.features=3",
+    ).problems
+    assert [problem.key for problem in problems] == [
+        "training.epoch",
+        "optimizer.learning_rate",
+        "model.num_heads",
+        "augmentation.cutout",
+        "selection.patience",
+        "position_encoding.options.features",
+    ]
+    keys = [p.key for p in refusal("optimizer.betas=0", "position_encoding.options.k=1").problems]
+    assert keys == ["optimizer.betas", "position_encoding.options.k"]
+
+
+def test_a_wrong_model_hides_nothing_that_is_wrong_with_the_encoding_itself():
+    error = refusal("model.name=vit_foo", "position_encoding.name=wef-pe")
+    assert [each.key for each in error.problems] == ["model.name", "position_encoding.name"]
+    assert "did you mean weierstrass?" in str(error)
+    options = [f"position_encoding.options.{each}" for each in ("featurs=2", "alpha_u=text")]
+    error = refusal("training.epochs=-1", "position_encoding.backend=sympy", *options)
+    assert [each.key for each in error.problems] == [
+        "training.epochs",
+        "position_encoding.backend",
+        "position_encoding.options.alpha_u",
+        "position_encoding.options.featurs",
+    ]
+
+
+def test_nothing_is_said_about_values_that_could_not_be_read():
+    assert only_problem("model.dim=wide", "model.num_heads=5").key == "model.dim"
+    assert only_problem("data.validation=few", "selection.by=validation").key == "data.validation"
+    # Whether an encoding suits the model is judged once there is a model.
+    assert only_problem("model=3", "position_encoding.name=weierstrass_hybrid").key == "model"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +162,11 @@ COMBINATIONS = [
         ["position_encoding.name=learned", "position_encoding.backend=numpy"],
         "position_encoding.backend",
         "no elliptic function",
+    ),
+    (
+        ["position_encoding.name=combined", "position_encoding.backend=numpy"],
+        "position_encoding.backend",
+        "names its own backend, as in 'weierstrass:learnable=false;backend=numpy'",
     ),
     (
         ["position_encoding.options.backend=numpy"],
@@ -210,6 +259,23 @@ def test_impossible_combination_is_refused(overrides, key, reason):
     assert any(override in problem.source for override in overrides) or (
         problem.source in ("digits.toml", "default.toml")
     )
+
+
+def test_unknown_backend_lists_those_that_exist_and_how_to_install_others(monkeypatch):
+    monkeypatch.setattr(registry, "_is_installed", lambda row: row.name in ("numpy", "torch"))
+    problem = only_problem("position_encoding.backend=nunpy")
+    assert problem.key == "position_encoding.backend"
+    assert "available: numpy, torch" in problem.message
+    assert "flint (pip install 'wefpe[flint]')" in problem.message
+    assert problem.message.endswith("did you mean numpy?")
+
+
+def test_backend_that_is_not_installed_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(registry, "_is_installed", lambda row: row.name != "jax")
+    registry._build.cache_clear()
+    problem = only_problem("position_encoding.backend=jax")
+    assert problem.key == "position_encoding.backend"
+    assert "pip install 'wefpe[jax]'" in problem.message
 
 
 def test_folders_need_a_path_and_a_size():

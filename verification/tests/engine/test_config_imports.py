@@ -50,7 +50,7 @@ def run_python(code: str) -> str:
         "import training.encodings",
         (
             "from training.encodings import EncodingOptions, available_encodings, option\n"
-            "assert len(available_encodings()) == 13"
+            "assert len(available_encodings()) == 19"
         ),
         (
             "from training.config import ConfigError, load_config\n"

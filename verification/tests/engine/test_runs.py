@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -21,9 +22,10 @@ from accelerate import Accelerator
 from training.cli import main
 from training.config import dump_toml, load_config
 from training.data import built_in, open_data
+from training.engine import checkpoints
 from training.engine.finished_run import evaluate_run, open_finished_run
 from training.engine.run import run
-from training.engine.run_folder import RunFolder, same_config, training_rows
+from training.engine.run_folder import RunFolder, read_lines, same_config, training_rows
 from training.errors import CheckpointFormatError, NonFiniteError, RunError
 from training.models.checkpoint_files import CheckpointError
 from verification.tests.training_runs import TINY, WITHOUT_DROPOUT
@@ -62,6 +64,10 @@ def test_a_run_leaves_what_it_promises(finished):
     assert f"{result['test_accuracy']:.2%}" in report
     assert "![curves](curves.png)" in report
     assert f"\n| 2 | {epochs[-1]['loss']:.4f} |" in report
+    rate = 12 * 32 / result["training_seconds"]  # steps, and images of each
+    assert result["training_images_per_second"] == pytest.approx(rate)
+    assert f"training {rate:,.0f} images/s, test {result['test_images_per_second']:,.0f}" in report
+    assert f"{result['peak_memory_mb']:,.0f} MB" in report
 
 
 def test_the_effective_config_is_saved(finished):
@@ -233,6 +239,85 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     short_run(path)
 
 
+def test_who_does_not_hold_the_lock_writes_nothing(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "config.toml").write_text("seed = 7\n")  # as a run that has just begun has it
+    with RunFolder(path).locked():
+        before = {each.name: each.stat().st_mtime_ns for each in path.iterdir()}
+        with pytest.raises(RunError, match="another process"):
+            short_run(path, "seed=8")
+        assert {each.name: each.stat().st_mtime_ns for each in path.iterdir()} == before
+    assert (path / "config.toml").read_text() == "seed = 7\n"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match="not empty and holds no run"):
+        short_run(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def interrupted(path: Path) -> list[Path]:
+    """A run that was stopped before its result; returns the folders of its checkpoints."""
+    short_run(path)
+    for name in ("result.json", "weights.safetensors", "report.md"):
+        (path / name).unlink()
+    return sorted((path / "checkpoints").glob("step-*"))
+
+
+def signed(state: dict[str, Any]) -> str:
+    """A state.json that another version might have written: whole, and with other keys."""
+    state = {key: each for key, each in state.items() if key != "sha256"}
+    return json.dumps({**state, "sha256": checkpoints._digest(state)})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text.replace('"best_accuracy": 0.', '"best_accuracy": 8.'), "has changed"),
+        (lambda text: signed({**json.loads(text), "position": {"stop": 3}}), "position.stop"),
+        (lambda text: signed({**json.loads(text), "sums": {"epoch": "all"}}), "sums.epoch"),
+        (lambda text: signed({**json.loads(text), "files": {}}), "names no model, optimizer"),
+        (lambda text: signed({**json.loads(text), "files": []}), "cannot be read"),
+        (lambda text: "[1, 2]", "cannot be read"),
+    ],
+    ids=["a bit", "a key", "a type", "no tensors", "no table of files", "no table"],
+)
+def test_a_state_that_is_not_what_was_saved_is_passed_over(tmp_path, damage, said):
+    path = tmp_path / "run"
+    *_, last = interrupted(path)
+    want = json.loads((last / "state.json").read_text())["position"]["best_accuracy"]
+    text = (last / "state.json").read_text()
+    assert damage(text) != text
+    (last / "state.json").write_text(damage(text))
+    console = Console(record=True, quiet=False, file=io.StringIO(), width=300)
+    result = run(load_config("digits", [*SHORT]), path, resume=True, console=console)
+    shown = console.export_text()
+    assert "passed over a damaged checkpoint" in shown
+    assert said in shown.replace("\n", " ")
+    assert result["validation_accuracy"] == want
+
+
+def test_other_threads_are_said_to_round_otherwise(tmp_path):
+    path = tmp_path / "run"
+    threads = torch.get_num_threads()
+    interrupted(path)
+    try:
+        console = Console(record=True, file=io.StringIO(), width=300)
+        config = load_config("digits", [*SHORT, f"training.threads={threads + 1}"])
+        run(config, path, resume=True, console=console)
+    finally:
+        torch.set_num_threads(threads)
+    assert f"with {threads + 1} threads instead of {threads}" in console.export_text()
+
+
+def test_lines_of_a_log_that_are_no_text_are_left_out(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 1}\n\xff\xfe{"step": 2}\n{"s\xe9": 3}\n{"step": 4}\n')
+    assert [row["step"] for row in read_lines(path)] == [1, 4]
+
+
 def test_a_report_that_is_missing_is_written_again(tmp_path, finished):
     path = tmp_path / "run"
     shutil.copytree(finished, path)
@@ -363,4 +448,9 @@ def test_images_made_smaller_are_normalised_as_in_training(finished):
 def test_evaluate_prints_the_accuracy(finished, capsys):
     assert main(["evaluate", str(finished), "--split", "test"]) == 0
     accuracy = json.loads((finished / "result.json").read_text())["test_accuracy"]
-    assert f"{accuracy:.2%}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{accuracy:.2%}" in said
+    assert "images/s, peak memory" in said
+    row = json.loads((finished / "evaluations.jsonl").read_text().splitlines()[-1])
+    assert row["images_per_second"] > 0.0
+    assert row["peak_memory_mb"] > 0.0

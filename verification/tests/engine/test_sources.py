@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +14,23 @@ pytest.importorskip("PIL", reason="the training extra is not installed")
 
 from PIL import Image
 
-from training.config.schema import Data
+from training.augmentation import Augmenter
+from training.augmentation.geometry import random_boxes
+from training.config.schema import Augmentation, Data, RandomResizedCrop
 from training.data import (
     DATASETS,
+    BatchPlan,
     DataError,
     DataNotFoundError,
     FileSource,
     MemorySource,
+    TrainingFeed,
+    open_data,
     subset,
 )
-from training.data import folders as files_module
+from training.data import encoded as files_module
 from training.data.built_in import digits, draw_shapes, shapes
+from training.randomness import Draws
 from verification.tests.data_archives import write_class_folders, write_image, write_vtab
 
 
@@ -131,6 +138,61 @@ def test_many_files_come_in_the_order_asked_for(tmp_path):
     assert source.fetch(order)[:, 0, 0, 0].tolist() == order.tolist()
 
 
+def striped(folder: Path, count: int = 4) -> Path:
+    """Photographs of 600 x 400 pixels with stripes of 3 pixels, in one class folder each."""
+    columns = (torch.arange(600) // 3 % 2 * 255).to(torch.uint8)
+    for part in ("train", "test"):
+        for number in range(count):
+            place = folder / part / f"c{number % 2}"
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = columns.roll(number).expand(400, 600).contiguous().numpy()
+            Image.fromarray(pixels).save(place / f"{number}.png")
+    return folder
+
+
+@pytest.mark.parametrize("limit", [2**30, 0], ids=["in memory", "on disk"])
+def test_a_window_is_cut_out_of_the_file_and_not_of_a_thumbnail(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(files_module, "CACHE_BYTES", limit)
+    data = Data(name="folder", path=str(striped(tmp_path)), image_size=32, validation=0)
+    splits = open_data(data, seed=3)
+    # A window of 30 x 40 pixels at least, shown with 32 x 32.
+    crop = RandomResizedCrop(scale=(0.005, 0.01), ratio=(0.75, 1.3333))
+    options = Augmentation(random_resized_crop=crop, crop_padding=0, flip=0.0)
+    augmenter = Augmenter(options, splits.normalise, classes=2)
+    plan = BatchPlan(size=4, batch_size=4, seed=3)
+    batch = TrainingFeed(splits.train, plan, augmenter).batch(0, 0)
+    draws = Draws(3, 0, 0, size=4, places=slice(0, 4))
+    boxes = random_boxes(draws, "random resized crop", crop.scale, crop.ratio, aspect=600 / 400)
+    paths = sorted(tmp_path.glob("train/*/*.png"))
+    for place, index in enumerate(batch.indices.tolist()):
+        top, left, tall, wide = (float(each[place]) for each in boxes)
+        x, y = round(left * 600), round(top * 400)
+        with Image.open(paths[index]) as image:
+            cut = image.convert("RGB").crop((x, y, x + round(wide * 600), y + round(tall * 400)))
+        assert 0.7 < cut.width / cut.height < 1.4  # the ratio of the pixels, not of a square
+        shown = cut.resize((32, 32), Image.Resampling.BILINEAR)
+        pixels = torch.frombuffer(bytearray(shown.tobytes()), dtype=torch.uint8)
+        want = splits.normalise(pixels.view(32, 32, 3).permute(2, 0, 1)[None])[0]
+        assert torch.equal(batch.images[place], want)
+        assert pixels.float().std() > 60.0  # black and white; the whole image is grey at 32 pixels
+    assert splits.train.fetch(torch.arange(4)).float().std() < 30.0
+
+
+def test_windows_at_the_edges_are_whole_pixels_of_the_image():
+    for box in ((0.999, 0.999, 0.001, 0.001), (0.0, 0.0, 1.0, 1.0), (0.5, 0.25, 0.5, 0.75)):
+        x0, y0, x1, y1 = files_module._pixels_of_box(box, (7, 5))
+        assert 0 <= x0 < x1 <= 7
+        assert 0 <= y0 < y1 <= 5
+
+
+def test_a_label_that_no_head_could_have_is_refused(tmp_path):
+    write_vtab(tmp_path)
+    path = tmp_path / "train800.txt"
+    path.write_text(path.read_text().replace(" 0", " 1000000000", 1))
+    with pytest.raises(DataError, match=r"line \d+: the label 1000000000 is not below 1,000,000"):
+        open_vtab(tmp_path)
+
+
 def test_what_fits_is_kept_in_memory_and_the_rest_is_not(tmp_path):
     source = files(*(write_image(tmp_path / f"{n}.png", n) for n in range(4)))
     needed = 4 * 3 * 6 * 6
@@ -229,7 +291,7 @@ def test_class_folders_that_cannot_be_used_are_named(tmp_path):
     with pytest.raises(DataNotFoundError, match="no folder train/"):
         open_class_folders(tmp_path)
     write_class_folders(tmp_path, parts=("train",))
-    with pytest.raises(DataNotFoundError, match="no folder test/"):
+    with pytest.raises(DataNotFoundError, match="neither a folder test/ nor val/"):
         open_class_folders(tmp_path)
     write_image(tmp_path / "test" / "bird" / "0.png", 1)
     with pytest.raises(DataError, match="classes that train/ does not have: bird"):

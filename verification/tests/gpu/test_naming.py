@@ -26,7 +26,9 @@ def test_every_report_says_that_the_device_is_emulated(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    texts = {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+    texts = {path.name: path.read_text("utf-8") for path in tmp_path.glob("report.*")}
+    (receipt,) = tmp_path.glob("torch-*.json")
+    assert json.loads(receipt.read_text("utf-8"))["device"] == "cuda (emulated)"
     assert set(texts) == {"report.json", "report.md", "report.html"}, result.stderr
     for name, text in {**texts, "terminal": result.stdout}.items():
         lines = [line for line in text.splitlines() if "cuda" in line.lower()]

@@ -243,7 +243,7 @@ def test_registers_the_file_does_not_know_start_without_position(weights, write)
     assert not model.encoding.prefix(3)[1:].any()
 
 
-def test_a_distilled_deit_loads_without_its_distillation(source, weights, write):
+def test_a_distilled_deit_loads_only_if_its_distillation_may_be_left_out(source, weights, write):
     extra = torch.zeros(1, 1, 16)
     tensors = {
         **weights,
@@ -254,10 +254,24 @@ def test_a_distilled_deit_loads_without_its_distillation(source, weights, write)
             [weights["pos_embed"][:, :1], extra, weights["pos_embed"][:, 1:]], 1
         ),
     }
-    model = model_with()
-    report = load_checkpoint(model, write({"model": tensors}, "deit.pth"))
+    model, path = model_with(), write({"model": tensors}, "deit.pth")
+    # Every token attended to the one for distillation: without it the logits are others.
+    assert_refused(model, path, "the model has no dist_token")
+    assert_refused(model, path, "the model has no dist_token", head="new")
+    report = load_checkpoint(model, path, partial=True)
     assert report.unexpected == ("dist_token", "head_dist.weight", "head_dist.bias")
     assert torch.equal(model(images(SQUARE)), source(images(SQUARE)))
+
+
+def test_weights_with_a_pooling_of_their_own_are_refused(weights, write):
+    """SigLIP: no class token, and a learned query that attends to the patches."""
+    tensors = {k: v for k, v in weights.items() if k != "cls_token" and not k.startswith("head.")}
+    tensors["pos_embed"] = weights["pos_embed"][:, 1:]
+    tensors |= {"attn_pool.latent": torch.zeros(1, 1, 16), "attn_pool.q.weight": torch.eye(16)}
+    path = write(tensors)
+    for head in ("keep", "new"):
+        parts = ("it lacks cls_token", "the model has no attn_pool.latent, attn_pool.q.weight")
+        assert_refused(model_with(), path, *parts, head=head)
 
 
 def test_positions_are_replaced(weights, write):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -209,13 +213,13 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     encoding = encoding_by("weierstrass_relative")
     model = attach(foreign(), encoding).train()
     calls = []
-    real = encoding.values
+    real = encoding._features
 
     def counted(grid):
         calls.append(grid)
         return real(grid)
 
-    monkeypatch.setattr(encoding, "values", counted)
+    monkeypatch.setattr(encoding, "_features", counted)
 
     def gradients():
         calls.clear()
@@ -227,12 +231,143 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     assert len(calls) == 1
     encoding.bias(SQUARE, 0)
     assert len(calls) == 2  # outside a pass nothing is kept
-    # With checkpointing a layer must do alike in both of its evaluations: nothing is shared.
+    # With checkpointing a layer finds what was made before the first of them, both times.
     model.set_grad_checkpointing()
-    apart = gradients()
-    assert len(calls) == 4
-    for got, want in zip(apart, shared, strict=True):
+    again = gradients()
+    assert len(calls) == 1
+    for got, want in zip(again, shared, strict=True):
         assert error_in_eps(got, want) <= CEILINGS["logits"]
+
+
+# --- Threads, checkpoints, other sizes and dtypes, optimisers ------------------------------
+
+
+@pytest.mark.parametrize("name", ["rope_mixed", "weierstrass_relative"])
+def test_threads_do_not_meet(name):
+    model = attach(foreign(dynamic_img_size=True), encoding_by(name))
+    grids = [(2, 6), (4, 3)]
+    want = [model(images(grid)) for grid in grids]
+    meet = threading.Barrier(2)
+
+    def wrong(index):
+        meet.wait()
+        got = [model(images(grids[index])) for _ in range(50)]
+        return sum(not torch.equal(each, want[index]) for each in got)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, range(2))) == [0, 0]
+
+
+def wrapped(module):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    return checkpoint_wrapper(module)
+
+
+@pytest.mark.parametrize("how", ["timm", "wrapper", "wrapper before", "wrapped attention"])
+@pytest.mark.parametrize("name", ["rope_mixed", "weierstrass_relative"])
+def test_blocks_evaluated_again_belong_to_their_own_pass(name, how):
+    """Two passes with different grids of as many patches, then one backward pass for both."""
+
+    def gradients(model):
+        model.zero_grad()
+        sum(model(images(grid)).square().sum() for grid in ((2, 6), (4, 3))).backward()
+        return [p.grad for p in model.encoding.parameters()]
+
+    def wrap_blocks(model):
+        for number, block in enumerate(model.blocks):
+            model.blocks[number] = wrapped(block)
+
+    model = foreign(dynamic_img_size=True).train()
+    want = gradients(attach(copy.deepcopy(model), encoding_by(name)))
+    if how == "wrapper before":
+        wrap_blocks(model)
+    attach(model, encoding_by(name))
+    if how == "timm":
+        model.set_grad_checkpointing()
+    elif how == "wrapper":
+        wrap_blocks(model)
+    elif how == "wrapped attention":
+        for block in model.blocks:
+            block.attn = wrapped(block.attn)
+    for got, wanted in zip(gradients(model), want, strict=True):
+        assert error_in_eps(got, wanted) <= CEILINGS["logits"]
+
+
+def test_several_blocks_in_one_checkpoint():
+    model = attach(foreign(), encoding_by("rope_mixed")).train()
+    checkpointed = timm.models.checkpoint_seq
+
+    def gradients(run):
+        model.zero_grad()
+        tokens = model.patch_drop(model._pos_embed(model.patch_embed(images(SQUARE))))
+        run(tokens).square().sum().backward()
+        return model.encoding.freqs.grad.clone()
+
+    want = gradients(model.blocks)
+    got = gradients(lambda tokens: checkpointed(model.blocks, tokens, every=2))
+    assert error_in_eps(got, want) <= CEILINGS["logits"]
+
+
+def test_a_reentrant_checkpoint_is_refused():
+    model = attach(foreign(), encoding_by("rope_mixed")).train()
+    tokens = model.patch_drop(model._pos_embed(model.patch_embed(images(SQUARE))))
+    out = timm.models.checkpoint_seq(model.blocks, tokens, use_reentrant=True)
+    with pytest.raises(InputError, match="use_reentrant=False"):
+        out.sum().backward()
+
+
+def test_a_pass_that_stops_early_leaves_nothing_that_copies_mind():
+    model = attach(foreign(), encoding_by("weierstrass_relative"))
+    features = model.forward_intermediates(
+        images(SQUARE), indices=[0], stop_early=True, intermediates_only=True
+    )
+    want = model(images(SQUARE))
+    model.forward_intermediates(images(SQUARE), indices=[0], stop_early=True)
+    assert torch.equal(copy.deepcopy(model)(images(SQUARE)), want)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(images(SQUARE)), want)
+    assert not vars(features[0])  # nothing of ours goes with what a user saves
+
+
+def test_detaching_after_another_input_size_gives_the_table_for_that():
+    model, plain = attach(foreign(), Double(*ALL_PLACES)), foreign()
+    for each in (model, plain):
+        each.set_input_size(img_size=(20, 12))
+    detach(model)
+    assert torch.equal(model.pos_embed, plain.pos_embed)
+    assert torch.equal(model(images((5, 3))), plain(images((5, 3))))
+
+
+@pytest.mark.parametrize("name", available_encodings())
+def test_a_fresh_encoding_takes_the_dtype_of_the_model(name):
+    model = attach(foreign().to(torch.bfloat16), encoding_by(name))
+    out = model(images(SQUARE).to(torch.bfloat16))
+    assert out.dtype == torch.bfloat16
+    assert out.isfinite().all()
+
+
+def test_images_that_timm_pads_have_the_grid_of_the_padded_image():
+    model = attach(
+        foreign(dynamic_img_size=True, dynamic_img_pad=True), Double("additive", "rotate")
+    )
+    padded = torch.nn.functional.pad(images((2, 5))[..., :7, :18], (0, 2, 0, 1))
+    assert torch.equal(model(images((2, 5))[..., :7, :18]), model(padded))
+
+
+def test_the_optimisers_of_timm_know_the_encoding():
+    model = attach(foreign(), encoding_by("weierstrass"))
+    exempt = {f"encoding.{name}" for name in model.encoding.no_weight_decay()}
+    assert exempt
+    assert exempt < model.no_weight_decay()
+    assert {"cls_token", "pos_embed"} < model.no_weight_decay()
+    grouped = importlib.import_module("timm.optim").param_groups_layer_decay
+    groups = grouped(model, weight_decay=0.1, layer_decay=0.5)
+    scales = {id(p): group["lr_scale"] for group in groups for p in group["params"]}
+    mine = {scales[id(p)] for p in model.encoding.parameters()}
+    assert mine == {scales[id(model.cls_token)]}
+    detach(model)
+    assert model.no_weight_decay() == type(model).no_weight_decay(model)
+    assert "encoding" not in model.group_matcher()["stem"]
 
 
 # --- What is refused -----------------------------------------------------------------------
@@ -267,6 +402,27 @@ def test_models_in_which_an_encoding_cannot_act_are_refused():
     block = timm.models.vision_transformer.ParallelScalingBlock
     with pytest.raises(InputError, match="ParallelScalingBlock"):
         attach(foreign(block_fn=block), Double(num_heads=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "culprit"),
+    [
+        ("deit_tiny_distilled_patch16_224", "VisionTransformerDistilled has its own _pos_embed"),
+        ("vit_tiny_r_s16_p8_224", "HybridEmbed"),
+        ("vitamin_small_224", "HybridEmbed"),
+        ("vit_dlittle_patch16_reg1_gap_256", "DiffAttention"),
+    ],
+)
+def test_models_of_timm_that_are_built_otherwise_are_refused(name, culprit):
+    model = timm.create_model(name, num_classes=2)
+    names = sorted(model.state_dict())
+    heads = getattr(getattr(model.blocks[0], "attn", None), "num_heads", 1)
+    size = {"dim": model.embed_dim, "depth": len(model.blocks), "num_heads": heads}
+    with pytest.raises(InputError, match=culprit):
+        attach(model, Double(**size))
+    assert sorted(model.state_dict()) == names
+    with pytest.raises(InputError, match="no encoding is attached"):
+        detach(model)
 
 
 def test_causal_attention_does_not_go_with_a_bias():

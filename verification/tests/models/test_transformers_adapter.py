@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from verification.tests.model_doubles import (
 from wefpe_core import InputError, InputTypeError
 
 SQUARE = (3, 3)
+# PEFT 0.21 asks for a name that transformers 5.23 has changed.
+PEFT_WARNS = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is dep:FutureWarning")
 ALL_PLACES = ("additive", "prefix", "rotate", "bias")
 
 
@@ -207,13 +211,13 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     encoding = encoding_by("weierstrass_relative")
     model = attach(foreign(), encoding).train()
     calls = []
-    real = encoding.values
+    real = encoding._features
 
     def counted(grid):
         calls.append(grid)
         return real(grid)
 
-    monkeypatch.setattr(encoding, "values", counted)
+    monkeypatch.setattr(encoding, "_features", counted)
 
     def gradients():
         calls.clear()
@@ -225,13 +229,159 @@ def test_the_layers_of_a_pass_share_what_the_encoding_evaluates(monkeypatch):
     assert len(calls) == 1
     encoding.bias(SQUARE, 0)
     assert len(calls) == 2  # outside a pass nothing is kept
-    # With checkpointing a layer must do alike in both of its evaluations: nothing is shared.
+    # With checkpointing a layer finds what was made before the first of them, both times.
     enable = "activation_checkpointing_enable"  # its name since transformers 5.23
     getattr(model, enable if hasattr(model, enable) else "gradient_checkpointing_enable")()
-    apart = gradients()
-    assert len(calls) == 4
-    for got, want in zip(apart, shared, strict=True):
+    again = gradients()
+    assert len(calls) == 1
+    for got, want in zip(again, shared, strict=True):
         assert error_in_eps(got, want) <= CEILINGS["logits"]
+
+
+# --- Adapters, threads, checkpoints, dtypes ------------------------------------------------
+
+
+def with_lora(model, *, modules_to_save=None):
+    """The model in PEFT, with adapters of the queries and keys large enough to matter."""
+    peft = pytest.importorskip("peft", reason="PEFT is not installed; `nox -s transformers` has it")
+    config = peft.LoraConfig(
+        r=2, target_modules=["q_proj", "k_proj"], modules_to_save=modules_to_save
+    )
+    wrapped = peft.get_peft_model(model, config)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in wrapped.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.3)
+    return wrapped.eval()
+
+
+@PEFT_WARNS
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["rope_axial", "rope_mixed", "weierstrass_relative"])
+def test_adapters_of_the_projections_are_rotated_too(name, attention):
+    model = foreign(attn_implementation=attention)
+    lora = with_lora(attach(model, encoding_by(name)))
+    got = features(lora, images(SQUARE))
+    merged = lora.merge_and_unload()
+    assert merged.layers[0].attention.q_proj.__class__ is torch.nn.Linear
+    want = twin(merged, encoding_by(name)).forward_features(images(SQUARE))
+    assert error_in_eps(features(merged, images(SQUARE)), want) <= CEILINGS["logits"]
+    assert error_in_eps(got, want) <= CEILINGS["logits"]
+    plain = features(attach(foreign(), encoding_by(name)), images(SQUARE))
+    assert error_in_eps(got, plain) > 1e4  # the adapters do something
+
+
+@PEFT_WARNS
+def test_an_encoding_that_an_adapter_saves_is_the_one_that_acts():
+    lora = with_lora(attach(foreign(), encoding_by("rope_mixed")), modules_to_save=["encoding"])
+    before = features(lora, images(SQUARE))
+    trained = [
+        parameter
+        for name, parameter in lora.named_parameters()
+        if "encoding" in name and parameter.requires_grad
+    ]
+    assert trained
+    features(lora, images(SQUARE)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in trained)
+    with torch.no_grad():
+        for parameter in trained:
+            parameter.add_(0.5)
+    after = features(lora, images(SQUARE))
+    assert not torch.equal(after, before)
+    with pytest.raises(InputError, match="ModulesToSaveWrapper: merge or unload"):
+        detach(lora.get_base_model())
+    merged = lora.merge_and_unload()
+    assert error_in_eps(features(merged, images(SQUARE)), after) <= CEILINGS["logits"]
+    assert any(torch.equal(p, q) for p in merged.encoding.parameters() for q in trained)
+
+
+def test_the_config_of_the_model_is_left_alone():
+    shared = config(attn_implementation="eager")
+    model = attach(ViTModel(shared).eval(), encoding_by("rope_axial"))
+    other = ViTModel(shared).eval()
+    assert model.config is other.config is shared
+    assert shared._attn_implementation == "eager"
+    assert "wefpe" not in shared.to_json_string()
+    want = features(model, images(SQUARE))
+    model.set_attn_implementation("sdpa")
+    assert error_in_eps(features(model, images(SQUARE)), want) <= CEILINGS["logits"]
+    detach(model)
+    assert all(layer.attention.config is shared for layer in model.layers)
+
+
+def in_two_threads(model, grids, n_times=50):
+    """Whether two threads with images of different grids get what one thread gets."""
+    want = [features(model, images(grid)) for grid in grids]
+    meet = threading.Barrier(2)
+
+    def wrong(index):
+        meet.wait()
+        got = [features(model, images(grids[index])) for _ in range(n_times)]
+        return sum(not torch.equal(each, want[index]) for each in got)
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(wrong, range(2)))
+
+
+@pytest.mark.parametrize("name", ["rope_mixed", "weierstrass_relative"])
+def test_threads_do_not_meet(name):
+    model = attach(foreign(), encoding_by(name))
+    assert in_two_threads(model, [(2, 6), (4, 3)]) == [0, 0]
+
+
+@pytest.mark.parametrize("how", ["reentrant", "not reentrant", "wrapper"])
+@pytest.mark.parametrize("name", ["rope_mixed", "weierstrass_relative"])
+def test_layers_evaluated_again_belong_to_their_own_pass(name, how):
+    """Two passes with different grids of as many patches, then one backward pass for both."""
+
+    def gradients(model):
+        model.zero_grad()
+        x = [images(grid).requires_grad_() for grid in ((2, 6), (4, 3))]
+        sum(features(model, each).square().sum() for each in x).backward()
+        return [p.grad for p in model.encoding.parameters()]
+
+    model = attach(foreign(), encoding_by(name)).train()
+    want = gradients(model)
+    if how == "wrapper":
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+        for number, layer in enumerate(model.layers):
+            model.layers[number] = checkpoint_wrapper(layer)
+    else:
+        enable = "activation_checkpointing_enable"  # its name since transformers 5.23
+        getattr(model, enable if hasattr(model, enable) else "gradient_checkpointing_enable")(
+            {"use_reentrant": how == "reentrant"}
+        )
+    for got, wanted in zip(gradients(model), want, strict=True):
+        assert error_in_eps(got, wanted) <= CEILINGS["logits"]
+
+
+@pytest.mark.parametrize("name", available_encodings())
+def test_a_fresh_encoding_takes_the_dtype_of_the_model(name):
+    model = attach(foreign().to(torch.bfloat16), encoding_by(name))
+    out = features(model, images(SQUARE).to(torch.bfloat16))
+    assert out.dtype == torch.bfloat16
+    assert out.isfinite().all()
+
+
+def test_a_bias_is_refused_where_no_mask_is_added():
+    """At `attach`, and also if the attention is changed after it."""
+    model = foreign(attn_implementation="flex_attention")
+    with pytest.raises(InputError, match="eager or sdpa, not flex_attention"):
+        attach(model, encoding_by("weierstrass_green"))
+    assert model.embeddings.position_embeddings is not None
+    assert not hasattr(model, "encoding")
+    model = attach(foreign(), encoding_by("weierstrass_green"))
+    model.set_attn_implementation("flex_attention")
+    with pytest.raises(InputError, match="eager or sdpa, not flex_attention"):
+        model(images(SQUARE))
+
+
+def test_layers_called_on_their_own_are_refused():
+    model = attach(foreign(), Double("rotate"))
+    with pytest.raises(InputError, match="outside a forward pass"):
+        model.layers[0](torch.zeros(1, 10, 16))
 
 
 def test_masked_patches_keep_their_place():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from training.encodings import (
     available_encodings,
     build_encoding,
 )
-from training.models import VIT_SIZES, VisionTransformer, build_vit
+from training.models import VIT_SIZES, VisionTransformer, build_vit, fold_positions
 from training.models.layers import (
     Block,
     DropPath,
@@ -40,10 +42,11 @@ def micro(encoding, **options) -> VisionTransformer:
     return VisionTransformer(encoding, **{**MICRO, **options}).eval()
 
 
-def micro_with(name, **options) -> VisionTransformer:
+def micro_with(name, encoding_options=None, **options) -> VisionTransformer:
     """A model with a built-in encoding; a hybrid starts with a table of its own."""
     torch.manual_seed(0)
     extra = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
+    extra |= encoding_options or {}
     return build_vit(
         "micro", encoding=name, encoding_options=extra, depth=2, num_classes=5, **options
     ).eval()
@@ -361,7 +364,143 @@ def test_a_traced_pass_makes_what_the_layers_share_once_and_keeps_sizes_open():
         assert error_in_eps(got, want) <= CEILINGS["logits"]
     assert set(graphs) == {1}
     assert len(graphs) <= 3  # from the third size on, one graph for all
-    assert encoding._pass_tables is None
+    assert encoding._pass.tables is None
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", available_encodings())
+def test_a_trace_holds_the_table_of_its_size(name):
+    model = micro_with(name)
+    traced = torch.jit.trace(model, (images((5, 7)),), check_trace=False)
+    x = images((5, 7), batch=3) + 1.0
+    assert torch.equal(traced(x), model(x))
+
+
+# A learned table is taken as it is on its own grid and resampled on all others: two graphs.
+WITH_A_TABLE = ("learned", "weierstrass_hybrid", "relative_table")
+# Values on a lattice that is not learned come from any backend, when the size is known.
+ON_A_FIXED_LATTICE = [
+    ("weierstrass", {"learnable": False}),
+    ("weierstrass_relative", {"learnable": False}),
+    ("weierstrass_green", {"learnable": False, "backend": "numpy"}),
+    ("weierstrass", {"learnable": False, "backend": "mpmath"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in available_encodings() if name not in WITH_A_TABLE),
+        *ON_A_FIXED_LATTICE,
+    ],
+)
+def test_one_exported_graph_serves_all_sizes(name, options):
+    model = micro_with(name, options)
+    patch = model.patch_embed.patch_size
+    height, width = (patch * torch.export.Dim(side, min=2, max=32) for side in ("h", "w"))
+    shapes = {"images": {0: torch.export.Dim("batch", min=2), 2: height, 3: width}}
+    program = torch.export.export(model, (images((5, 7)),), dynamic_shapes=shapes)
+    for grid in ((5, 7), (3, 9), (8, 8)):
+        x = images(grid, batch=3)
+        assert error_in_eps(program.module()(x), model(x)) <= CEILINGS["logits"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in ("weierstrass", "weierstrass_relative", "weierstrass_green")),
+        *ON_A_FIXED_LATTICE,
+    ],
+)
+def test_two_compiled_graphs_serve_all_sizes(name, options):
+    model = micro_with(name, options)
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    with torch.no_grad():
+        for grid in (
+            (4, 4),
+            (5, 6),
+            (6, 7),
+            (7, 9),
+            (9, 5),
+            (3, 8),
+            (8, 3),
+            (10, 4),
+            (2, 9),
+            (9, 3),
+        ):
+            assert error_in_eps(compiled(images(grid)), model(images(grid))) <= CEILINGS["logits"]
+    assert len(graphs) <= 2
+
+
+@pytest.mark.parametrize("name", available_encodings())
+def test_folded_positions_are_those_of_the_model(name):
+    model = micro_with(name)
+    folded = fold_positions(model, (20, 28))
+    x = images((5, 7), batch=3)
+    assert torch.equal(folded(x), model(x))
+    with pytest.raises(InputError, match=r"folded for 5 x 7 patches, got 7 x 5"):
+        folded(images((7, 5)))
+    with torch.no_grad():  # it is a copy
+        for parameter in model.encoding.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(fold_positions(folded, (20, 28))(x), folded(x))
+
+
+def test_what_has_no_positions_is_not_folded():
+    with pytest.raises(InputError, match="Linear has no position encoding"):
+        fold_positions(torch.nn.Linear(2, 2), 8)
+    with pytest.raises(InputError, match="9 x 9 pixels cannot be cut into patches of 4"):
+        fold_positions(micro_with("none"), 9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # from the exporter itself
+# ONNX has no matrix exponential, which the rotations of liere are.
+@pytest.mark.parametrize("name", [name for name in available_encodings() if name != "liere"])
+def test_onnx_has_the_positions_of_a_size(name, tmp_path):
+    for library in ("onnx", "onnxscript"):
+        pytest.importorskip(library)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = micro_with(name)
+    x = images((5, 7))
+    path = str(tmp_path / "model.onnx")
+    folded = fold_positions(model, (20, 28))
+    torch.onnx.export(folded, (x,), dynamo=True, verbose=False).save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    [given] = session.get_inputs()
+    [got] = session.run(None, {given.name: x.numpy()})
+    assert error_in_eps(torch.from_numpy(got), model(x)) <= CEILINGS["logits"]
+
+
+@pytest.mark.parametrize("name", ["weierstrass", "rope_mixed", "weierstrass_relative"])
+def test_threads_that_train_one_model_do_not_meet(name):
+    model = micro_with(name)
+    grids = [(2, 6), (4, 3)]
+
+    def gradients(grid):
+        loss = model(images(grid)).square().sum()
+        return torch.autograd.grad(loss, list(model.encoding.parameters()))
+
+    want = [gradients(grid) for grid in grids]
+    meet = threading.Barrier(2)
+
+    def wrong(index):
+        meet.wait()
+        found = [gradients(grids[index]) for _ in range(30)]
+        same = (all(map(torch.equal, got, want[index])) for got in found)
+        return sum(not each for each in same)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, range(2))) == [0, 0]
 
 
 # --- Errors --------------------------------------------------------------------------------

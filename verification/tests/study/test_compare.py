@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from scipy import stats
 
 pytest.importorskip("accelerate")
+psutil = pytest.importorskip("psutil")  # which accelerate brings
 
 from training.cli import main
-from training.config import change_config, load_config
-from training.errors import RunError
+from training.config import change_config, dump_toml, load_config
+from training.engine.checkpoints import saved_steps
+from training.engine.run import run as train_here
+from training.errors import PREEMPTED, RunError
 from training.models.building import build_position_encoding
 from training.parsing import parse_seeds
 from training.study import compare as sweep_module
@@ -31,7 +45,13 @@ from training.study.statistics import (
     summary_table,
 )
 from verification.tests.encoding_cases import table_of
-from verification.tests.training_runs import TINY
+from verification.tests.training_runs import (
+    TINY,
+    assert_same_bits,
+    environment,
+    weights,
+    without_clocks,
+)
 from wefpe_core.errors import InputError
 
 
@@ -64,7 +84,7 @@ def test_another_encoding_starts_from_its_defaults():
 def test_an_interrupted_comparison_begins_no_further_run(tmp_path, monkeypatch):
     begun = []
 
-    def train(planned, jobs):
+    def train(planned, jobs, device, children):
         begun.append(planned.title)
         time.sleep(0.2)
         return "failed"
@@ -80,6 +100,57 @@ def test_an_interrupted_comparison_begins_no_further_run(tmp_path, monkeypatch):
         sweep.train(jobs=1, console=Interrupted())
     assert "fope, seed 0" not in begun
     assert begun[0] == "none, seed 0"
+
+
+def test_runs_at_a_time_have_a_gpu_each(tmp_path, monkeypatch):
+    used: list[str] = []
+    held: set[str] = set()
+
+    def run_child(self, command, output, environment):
+        device = environment["CUDA_VISIBLE_DEVICES"]
+        assert device not in held
+        held.add(device)
+        used.append(device)
+        time.sleep(0.02)
+        held.remove(device)
+        return 1
+
+    monkeypatch.setattr(sweep_module.Children, "run", run_child)
+    sweep = Sweep(load_config("digits"), parse_arms(["none", "learned"]), range(4), tmp_path)
+    said = io.StringIO()
+    sweep.train(jobs=3, console=Console(file=said, width=300), devices=["4", "GPU-b", "6"])
+    assert set(used) == {"4", "GPU-b", "6"}
+    assert len(used) == 8
+    assert said.getvalue().count("FAILED: exit code 1") == 8
+
+
+def test_more_runs_than_gpus_share_them(tmp_path, monkeypatch):
+    used: list[str] = []
+
+    def run_child(self, command, output, environment):
+        used.append(environment["CUDA_VISIBLE_DEVICES"])
+        time.sleep(0.05)
+        return 1
+
+    monkeypatch.setattr(sweep_module.Children, "run", run_child)
+    sweep = Sweep(load_config("digits"), parse_arms(["none"]), range(4), tmp_path)
+    sweep.train(jobs=4, console=Console(quiet=True), devices=["0", "1"])
+    assert sorted(used) == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("named", "count", "expected"),
+    [(None, 2, ["0", "1"]), ("3, 5", 2, ["3", "5"]), ("", 0, []), ("0,-1,1", 1, ["0"])],
+)
+def test_the_gpus_that_torch_sees_are_named_as_the_environment_names_them(
+    monkeypatch, named, count, expected
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    if named is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert sweep_module.visible_gpus() == expected
 
 
 def test_an_arm_says_what_becomes_of_pretrained_positions():
@@ -216,7 +287,9 @@ def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, caps
     ]
     accuracy = json.loads(finished.read_text())["test_accuracy"]
     assert float(rows[0]["test_accuracy"]) == accuracy
-    assert "`none` | 2 |" in (folder / "comparison.md").read_text()
+    page = (folder / "comparison.md").read_text()
+    assert "`none` | 2 |" in page
+    assert re.search(r"Training: learned [\d,]+ images/s, [\d,]+ MB; none ", page)
     assert (folder / "comparison.png").stat().st_size > 5000
 
     capsys.readouterr()
@@ -230,6 +303,179 @@ def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
     assert main(["compare", *words]) == 2
     assert "alfa" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cifar100_cpu", "data.path={folder}"], "cifar-100"),
+        (["cifar100_cpu", "data.path={folder}/nothing"], "data.path"),
+        (["digits", "data.train_images=100", "training.precision=fp16"], "needs a GPU"),
+    ],
+)
+def test_what_would_end_every_run_is_said_once_before_the_first(tmp_path, capsys, words, said):
+    if torch.cuda.is_available() and "GPU" in said:
+        pytest.skip("this machine has a GPU, where fp16 works")
+    (tmp_path / "empty").mkdir()
+    words = [word.format(folder=tmp_path / "empty") for word in words]
+    assert main(["compare", *words, "verification=off", "--folder", str(tmp_path / "x")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_unfinished_run_of_another_config_is_named_before_the_first(tmp_path):
+    config = load_config("digits", ["seed=0", "position_encoding.name=none", "model.depth=1"])
+    path = tmp_path / "none-seed0"
+    path.mkdir()
+    (path / "config.toml").write_text(dump_toml(config))
+    (path / "log.jsonl").write_text("")
+    sweep = Sweep(load_config("digits"), parse_arms(["learned", "none"]), (0,), tmp_path)
+    with pytest.raises(RunError, match=r"none-seed0 holds a run of another config: .*model\.depth"):
+        sweep.check()
+
+
+# --- Killed, submitted, preempted ------------------------------------------------------------
+
+LONG = [*SMALL, "training.epochs=2000", "checkpoint.every_steps=0"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_comparison_that_is_killed_takes_its_runs_along(tmp_path, number):
+    words = ["digits", *LONG, "-e", "none", "--seeds", "0", "--folder", str(tmp_path / "sweep")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training.cli", "compare", *words],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    run = tmp_path / "sweep" / "none-seed0"
+    wait_until(lambda: saved_steps(run / "checkpoints"), process)
+    [child] = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    child.wait(timeout=60)  # psutil: a process that is not ours, so until it has gone
+    output = (tmp_path / "sweep" / "output" / "none-seed0.txt").read_text()
+    assert re.search(r"wefpe train: stopped by .* after step \d+", output)
+    if number == signal.SIGTERM:
+        assert process.returncode == PREEMPTED
+        assert "wefpe compare: stopped by SIGTERM" in said
+
+
+def wait_until(happened: Callable[[], object], process: Any = None, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert process is None or process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_without_a_cluster_nothing_is_submitted(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("submitit", reason="the slurm extra is not installed")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for command in ("train", "compare"):
+        words = [command, "digits", "--slurm", "--folder", str(tmp_path / "x")]
+        assert main(words) == 2
+        assert "there is no sbatch here" in one_line(capsys)
+        assert main([*words[:2], "--slurm-option", "partition=gpu"]) == 2
+        assert "needs --slurm" in one_line(capsys)
+    assert not (tmp_path / "x").exists()
+
+
+def test_without_submitit_the_extra_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert main(["train", "digits", "--slurm", "--folder", str(tmp_path / "x")]) == 2
+    assert "pip install 'wefpe[slurm]'" in one_line(capsys)
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_job_is_submitted_with_its_options(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("submitit", reason="the slurm extra is not installed")
+    for name in ("sbatch", "srun"):
+        program = tmp_path / name
+        program.write_text(f"#!{shutil.which('bash')}\necho Submitted batch job 4711\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    folder = tmp_path / "runs" / "mine"
+    words = ["digits", "seed=3", "--slurm", "--folder", str(folder)]
+    options = ["partition=gpu", "timeout_min=90", "gpus_per_node=2"]
+    options = [word for option in options for word in ("--slurm-option", option)]
+    assert main(["train", *words, *options]) == 0
+    assert "job 4711 will train in" in capsys.readouterr().out
+    script = (tmp_path / "runs" / "jobs" / "4711" / "4711_submission.sh").read_text()
+    for line in ("job-name=mine", "partition=gpu", "time=90", "gpus-per-node=2", "requeue"):
+        assert f"#SBATCH --{line}\n" in script
+    assert "#SBATCH --signal=USR2@" in script
+    assert load_config(tmp_path / "runs" / "jobs" / "mine.toml").seed == 3
+    assert main(["train", *words, "--slurm-option", "partitoin=gpu"]) == 2
+    assert "partitoin" in one_line(capsys)
+    assert main(["train", *words, "--slurm-option", "gpu"]) == 2
+    assert "name=value" in one_line(capsys)
+
+
+@pytest.mark.slow
+def test_a_preempted_comparison_on_a_cluster_ends_with_the_rows_of_an_uninterrupted_one(tmp_path):
+    pytest.importorskip("submitit", reason="the slurm extra is not installed")
+    overrides = [*TINY, "training.epochs=24", "checkpoint.every_steps=0", "model.depth=1"]
+    base, arms = load_config("digits", overrides), parse_arms(["none", "learned"])
+    calm, preempted = (Sweep(base, arms, (0,), tmp_path / name) for name in ("calm", "preempted"))
+    for each in calm.planned:
+        train_here(each.experiment, each.folder.path, console=Console(quiet=True))
+    waiting = threading.Thread(
+        target=preempted.train_on_cluster,
+        kwargs={
+            "options": {"timeout_min": 60},
+            "console": Console(quiet=True),
+            "cluster": "local",
+        },
+    )
+    waiting.start()
+    for each in preempted.planned:
+        folder = each.folder.path
+        wait_until(partial(saved_steps, folder / "checkpoints"))
+        [task] = [
+            process
+            for process in psutil.Process().children(recursive=True)
+            if str(folder / ".lock") in [file.path for file in process.open_files()]
+        ]
+        task.send_signal(signal.SIGUSR2)
+    waiting.join(timeout=300)
+    assert not waiting.is_alive()
+    logs = [path.read_text() for path in (tmp_path / "preempted" / "jobs").glob("*/*_log.out")]
+    assert len(logs) == 2
+    for log in logs:
+        assert "stopped by SIGUSR2 after step" in log
+        assert "Requeued job" in log
+    assert rows_without_clocks(preempted) == rows_without_clocks(calm)
+    for each in preempted.planned:
+        folder = each.folder.path
+        assert_same_bits(weights(folder), weights(tmp_path / "calm" / folder.name))
+
+
+def rows_without_clocks(sweep: Sweep) -> list[dict[str, Any]]:
+    sweep.write_tables()
+    with (sweep.path / "runs.csv").open() as file:
+        rows = [without_clocks(row) for row in csv.DictReader(file)]
+    assert len(rows) == len(sweep.planned)
+    return rows
+
+
+@pytest.mark.slow
+def test_the_tasks_of_a_job_are_the_processes_of_a_run(tmp_path):
+    pytest.importorskip("submitit", reason="the slurm extra is not installed")
+    sweep = Sweep(load_config("digits", SMALL), parse_arms(["none"]), (0,), tmp_path / "sweep")
+    options = {"tasks_per_node": 2, "timeout_min": 60}
+    sweep.train_on_cluster(options=options, console=Console(quiet=True), cluster="local")
+    [planned] = sweep.planned
+    result = planned.folder.read_result()
+    assert result is not None
+    assert result["circumstances"]["processes"] == 2
 
 
 def test_a_sweep_without_the_reference_has_no_table(tmp_path):

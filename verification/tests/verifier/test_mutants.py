@@ -129,7 +129,7 @@ def checks_by_name() -> dict[str, Check]:
 
 def test_every_module_has_checks_and_many_mutants() -> None:
     for module, group in mutants_by_module().items():
-        assert len(group) > 150, module
+        assert len(group) > 40, module
         assert set(mutants.MODULES[module]) <= set(checks_by_name().values())
 
 
@@ -199,7 +199,12 @@ def test_undamaged_code_survives() -> None:
     ("mutant", "check", "where"),
     [
         (
-            ("kernel", "wp_terms", "cosecant_squared + rows", "cosecant_squared - rows"),
+            (
+                "kernel",
+                "wp_terms",
+                "cosecant_squared + above_root",
+                "cosecant_squared - above_root",
+            ),
             *("laws", "differential equation 23.3.10"),
         ),
         (

@@ -12,9 +12,10 @@ import pytest
 
 from backends.numpy_backend import NumpyBackend
 from training import cli
-from verification import cases, judge, laws, oracle, second_opinion, verifier
-from verification.functions import FUNCTIONS
-from verification.html_page import PageSection, PageTable, html_page
+from verification import cases, judge, laws, oracle, precision_page, second_opinion, verifier
+from verification.functions import FUNCTIONS, LINES
+from verification.html_page import Bar, PageSection, PageTable, html_page
+from verification.measure import Point, Row
 from verification.subjects import DTYPES, numpy_subject, subjects_here
 from wefpe_core import Lattice
 
@@ -44,27 +45,34 @@ def failures_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_the_report_of_a_sound_backend_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(SMALL) == 0
     output = capsys.readouterr().out
-    assert "Scaled error in eps" in output
-    assert "Laws of DLMF 23" in output
+    assert output.startswith("PASS ")
+    assert re.search(r"green +\d\.\d\d/6 +holds", output)
+    assert re.search(r"laws of DLMF 23 +\d+\.\d\d/64 +holds", output)
     assert "FAILS" not in output
     rows = len(cases.REGIONS) * NUMPY_DTYPES + len(laws.LAWS)
     assert f"{rows} rows measured, 0 failures" in output
 
 
 def test_the_report_names_the_row_and_the_point_of_a_sabotaged_backend(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NumPy's Green function with its sign flipped, and nothing else."""
     green = NumpyBackend.green
     monkeypatch.setattr(NumpyBackend, "green", lambda self, z, lattice: -green(self, z, lattice))
-    assert verify(SMALL) == 1
-    failures = failures_of(capsys)
+    monkeypatch.setattr(precision_page, "find_spec", lambda name: None)  # no pictures
+    assert verify([*SMALL, "--output", str(tmp_path)]) == 1
+    failures = json.loads((tmp_path / "report.json").read_text("utf-8"))["failures"]
     assert len(failures) == len(cases.REGIONS) * NUMPY_DTYPES
-    of_arrays = [line for line in failures if line.startswith("FAILS numpy complex")]
+    printed = capsys.readouterr().out
+    assert printed.startswith("FAIL ")
+    assert f"\nFAILS {failures[0]}\n" in printed
+    assert printed.count("\nFAILS ") == 10
+    assert f"and {len(failures) - 10} more failures" in printed
+    of_arrays = [line for line in failures if line.startswith("numpy complex")]
     assert len(of_arrays) == len(cases.REGIONS) * len(DTYPES)
     for line in of_arrays:
         match = re.fullmatch(
-            r"FAILS numpy (complex\d+) green, ([\w -]+): (\S+) eps .* "
+            r"numpy (complex\d+) green, ([\w -]+): (\S+) eps .* "
             r"worst at (.*), (Lattice\(.*\))",
             line,
         )
@@ -95,15 +103,13 @@ def test_the_files_hold_what_was_measured_and_ask_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    from verification import precision_page
-
     monkeypatch.setattr(precision_page, "TIMED_POINTS", 100)
     options = ["--size", "small", "--backend", "numpy", "--function", "wp_and_prime"]
     assert verify([*options, "--output", str(tmp_path / "new" / "folder")]) == 0
     folder = tmp_path / "new" / "folder"
     known = json.loads((folder / "report.json").read_text("utf-8"))
     assert known["failures"] == []
-    assert len(known["rows"]) == 2 * len(cases.REGIONS) * NUMPY_DTYPES
+    assert len(known["rows"]) == 2 * (len(cases.REGIONS) + 1) * NUMPY_DTYPES  # and the hardest
     for row in known["rows"]:
         point = row["worst_at"].partition(", Lattice")[0]
         assert isinstance(eval(point), complex)
@@ -193,8 +199,6 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib", reason="the report extra is not installed")
-
     def work(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("measured although the result cannot be written")
 
@@ -225,9 +229,42 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_page_shows_text_as_text() -> None:
     table = PageTable(["<a>", "b"], [["<i>1</i>", "1,000"]], ["good"], prose=True)
-    page = html_page("a & b", [PageSection("<h>", "<note>", [table])], "x < y")
-    for text in ("<a>", "<i>", "<h>", "<note>", "x < y"):
+    bars = PageTable(["c"], [[Bar("<b>", 0.25)], [Bar("2", 1.0, is_good=False)]], folded="<f>")
+    page = html_page("a & b", [PageSection("<h>", "<note>", [table, bars])], "x < y")
+    for text in ("<a>", "<i>", "<h>", "<note>", "x < y", "<b>", "<f>"):
         assert text not in page
+    assert '<td class="bar" style="--share: 25.0%">&lt;b&gt;</td>' in page
+    assert '<td class="bar bad" style="--share: 100.0%">2</td>' in page
+    assert "<details><summary>&lt;f&gt;</summary>" in page
     assert "<title>a &amp; b</title>" in page
     assert '<td class="number" data-heading="b">1,000</td>' in page
     assert '<tr class="good">' in page
+
+
+def test_the_summary_fits_80_columns_and_25_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every function of several backends; the errors are made up."""
+
+    def measured(subject: Any, **place: Any) -> list[Row]:
+        values = FUNCTIONS[place["function"]].values
+        points: list[tuple[Point, Lattice]] = [((0.5 + 0.25j,), Lattice(1.0, 1.0j))]
+        return [
+            Row(
+                *(subject.label, place["dtype"], value, place["family"], place["region"]),
+                errors=np.array([0.25]),
+                points=points,
+                contract=subject.contract,
+            )
+            for value in values
+        ]
+
+    monkeypatch.setattr(verifier, "measure", measured)
+    monkeypatch.setattr(verifier, "measure_hardest", lambda jobs: [])
+    monkeypatch.setattr(verifier, "law_residuals", lambda subject, ceiling: [])
+    assert verify([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(i for i, line in enumerate(lines) if "function" in line and "verdict" in line)
+    end = next(i for i, line in enumerate(lines) if i > begin and not line.strip())
+    assert len(set(LINES.values())) < end - begin <= 25
+    assert all(len(line) <= 80 for line in lines[begin:end])

@@ -21,7 +21,13 @@ from backends import (
     numpy_ops,
     numpy_scalar,
 )
-from backends.constants import Precision, SeriesConstants, SplitComplex, map_reals, prepare_numbers
+from backends.constants import (
+    Precision,
+    SeriesConstants,
+    SplitComplex,
+    map_reals,
+    prepared_for,
+)
 from backends.pair import Pair
 from verification import cases
 from verification.functions import FUNCTIONS
@@ -47,11 +53,10 @@ def with_constants(
     """Change what NumPy's kernel knows of a lattice, without touching any cache."""
 
     def apply(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(
-            numpy_backend,
-            "prepare_numbers",
-            lambda lattice, precision: change(prepare_numbers(lattice, precision), precision),
-        )
+        def changed(function: Any, lattice: Lattice, precision: Precision) -> SeriesConstants:
+            return change(prepared_for(function, lattice, precision), precision)
+
+        patch.setattr(numpy_backend, "prepared_for", changed)
 
     return apply
 
@@ -69,13 +74,13 @@ def without_low_parts(x: SplitComplex) -> SplitComplex:
 
 
 def flip_a_sign_in_the_rows(patch: pytest.MonkeyPatch) -> None:
-    nearest_rows = kernel._nearest_rows
+    row_sums = kernel.row_sums
 
-    def flipped(total: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
-        value, slope = nearest_rows(total, c)
-        return -value, slope
+    def flipped(x: Pair, c: SeriesConstants) -> tuple[Pair, Pair]:
+        factor, slope = row_sums(x, c)
+        return -factor, slope
 
-    patch.setattr(kernel, "_nearest_rows", flipped)
+    patch.setattr(kernel, "row_sums", flipped)
 
 
 def forget_the_rounding_errors_of_the_reduction(patch: pytest.MonkeyPatch) -> None:
@@ -103,8 +108,8 @@ SABOTAGES: dict[str, tuple[Sabotage, str, str, set[str]]] = {
         with_constants(lambda c, _: c._replace(rows=c.rows[:-2], rows_slope=c.rows_slope[:-2])),
         *("wp_and_prime", "zeros", {"wp", "wp_prime"}),
     ),
-    "the constant term is rounded to single precision": (
-        with_constants(lambda c, _: c._replace(rows=(single(c.rows[0]), *c.rows[1:]))),
+    "the unit of the rows is rounded to single precision": (
+        with_constants(lambda c, _: c._replace(row_unit=single(c.row_unit))),
         *("wp_and_prime", "zeros", {"wp"}),
     ),
     "a root is rounded to single precision": (

@@ -1,0 +1,77 @@
+"""The documentation site: ``nox -s docs`` builds it into build/site."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from training import cli
+
+project = "wefpe"
+author = "The wefpe developers"
+release = version = installed_version("wefpe")
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",  # formulas without a request to another site
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+# Only these are pages. The other files in these folders are parts that pages show between markers.
+exclude_patterns = ["results/[!Rp]*", "results/paper.md", "results/*/**"]
+
+myst_enable_extensions = ["attrs_inline", "dollarmath"]
+myst_heading_anchors = 4  # links to headings work as they do in the repository
+
+default_role = "py:obj"  # names between backquotes lead to their description
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the signature has them
+numpydoc_show_class_members = False
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = f"wefpe {release}"
+html_copy_source = False
+html_show_sphinx = False
+
+
+def _help(*words: str) -> str:
+    output = io.StringIO()
+    with redirect_stdout(output):
+        cli.main([*words, "--help"])
+    return f"```text\n{output.getvalue().strip()}\n```\n"
+
+
+def _command_line() -> Iterator[str]:
+    yield "# The command line\n"
+    yield _help()
+    group: Any = typer.main.get_command(cli.app)
+    for name in cli.COMMANDS:
+        yield f"## wefpe {name}\n"
+        yield _help(name)
+        for part in getattr(group.get_command(None, name), "commands", ()):
+            yield _help(name, part)
+
+
+def _write_command_line(app: Any) -> None:
+    """The page of the command line is what ``--help`` prints."""
+    os.environ["COLUMNS"] = "100"
+    page = Path(app.srcdir, "reference", "command_line.md")
+    text = "\n".join(_command_line())
+    if not page.exists() or page.read_text("utf-8") != text:
+        page.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    app.connect("builder-inited", _write_command_line)

@@ -1,0 +1,111 @@
+"""The JAX backend: transformations, precisions, lattices of arrays, and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+
+import jax.numpy as jnp
+import numpy as np
+
+from verification.functions import FUNCTIONS
+from verification.judge import judge, load_contracts
+from verification.measure import measure
+from verification.subjects import jax_subjects
+from wefpe_core import InputError, InputTypeError, Lattice, get_backend
+
+pytestmark = pytest.mark.slow  # it compiles
+
+OBLIQUE = Lattice(1.0, 0.25 + 1.125j)
+Z = np.array([0.3 + 0.2j, -0.7 + 0.4j, 5.25 - 3.5j])
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def largest_ratio(number: int, dtype: str, function: str) -> float:
+    """The largest error over its ceiling; 0 is the lattice of numbers, 1 that of arrays."""
+    subject, family = jax_subjects()[number], "oblique"
+    rows = [
+        row
+        for region in FUNCTIONS[function].regions[:2]
+        for row in measure(
+            subject, dtype=dtype, function=function, family=family, region=region, count=4
+        )
+    ]
+    return max(row.largest / row.ceiling for row in judge(rows, load_contracts()))
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_values_keep_the_contracts(dtype):
+    assert largest_ratio(0, dtype, "wp_and_prime") <= 1
+
+
+def test_gradients_in_z_and_the_lattice_keep_the_contracts():
+    assert largest_ratio(1, "complex128", "gradient") <= 1
+
+
+@pytest.mark.slow
+def test_the_second_derivative_is_that_of_the_differential_equation():
+    backend, lattice, z = get_backend("jax"), Lattice(1.0, 0.3 + 0.9j), jnp.asarray(0.3 + 0.2j)
+    with jax.disable_jit():  # compiling takes longer
+        slope = jax.grad(lambda z: backend.wp(z, lattice), holomorphic=True)
+        found = jax.grad(slope, holomorphic=True)(z)
+    g2, _ = backend.invariants(lattice)
+    want = 6 * backend.wp(z, lattice) ** 2 - g2 / 2
+    assert abs(found - want) < 1e-13 * abs(want)
+
+
+def test_jit_and_vmap_give_the_values_of_the_plain_call():
+    backend = get_backend("jax")
+
+    def wp(z):
+        return backend.wp(z, OBLIQUE)
+
+    plain = np.asarray(wp(jnp.asarray(Z)))
+    want = get_backend("numpy").wp(Z, OBLIQUE)
+    ceiling = load_contracts()["encodings"]["backends"]["float64"]["largest"]
+    for got in (plain, jax.jit(wp)(Z), jax.vmap(wp)(jnp.asarray(Z))):
+        assert got.dtype == np.complex128
+        assert np.max(np.abs(np.asarray(got) - want) / np.abs(want)) <= ceiling * 2.0**-52
+
+
+def test_without_x64_everything_is_single_precision():
+    jax.config.update("jax_enable_x64", False)
+    backend = get_backend("jax")
+    assert backend.capabilities.dtypes == ("complex64",)
+    assert backend.zeta(Z, OBLIQUE).dtype == np.complex64
+
+
+def test_a_pole_is_infinite_and_does_not_spoil_gradients():
+    backend = get_backend("jax")
+    z = jnp.asarray([0.0, 0.3 + 0.2j])
+    p = np.asarray(backend.wp(z, OBLIQUE))
+    assert np.isinf(p[0].real)
+    assert np.isnan(p[0].imag)
+
+    def loss(z):
+        return backend.wp(z, OBLIQUE).real[1]
+
+    assert np.isfinite(np.asarray(jax.grad(loss)(z))).all()
+
+
+def test_what_is_no_array_of_numbers_is_refused():
+    backend = get_backend("jax")
+    with pytest.raises(InputTypeError, match="bool"):
+        backend.wp(jnp.asarray([True]), OBLIQUE)
+    with pytest.raises(InputTypeError, match="cannot make an array"):
+        backend.wp("z", OBLIQUE)
+
+
+def test_half_periods_of_another_library_are_refused():
+    torch = pytest.importorskip("torch")
+    lattice = Lattice(torch.tensor(1.0 + 0j), torch.tensor(1.0j))
+    with pytest.raises(InputError, match="JAX arrays"):
+        get_backend("jax").wp(Z, lattice)
