@@ -367,19 +367,44 @@ def _compiled_evaluate(
     points: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
     """`rows_on_table`, compiled by torch.compile; values and slopes only, never a backward pass."""
+    run = _compiler(function, points_are, variables)
     x, y = points.detach().unbind(-1)
-    if table.ndim == 1:  # a batch of lattices broadcasts against the points as they are
+    shapes = result_shapes(points, table, function, variables)
+    is_single = table.ndim == 1
+    if is_single:
         x, y = x.reshape(-1), y.reshape(-1)
+    else:  # a batch of lattices broadcasts against the points as they are
+        (table,) = _of_any_length(table)
+    if points.device.type != "cpu" or not is_single:
+        values, found = run(*_of_any_length(x, y), table)
+        return values.reshape(shapes[0]), found.reshape(shapes[1])
+    # On a CPU in blocks, so that what lies between the points and the results stays in the cache.
+    values, found = (_new_memory(shape, points) for shape in shapes)
+    targets = (values.view(*shapes[0][:2], len(x)), found.view(*shapes[1][:3], len(x)))
+    for part in _blocks(len(x)):
+        rows, slopes = run(*_of_any_length(x[part], y[part]), table)
+        targets[0][..., part] = rows
+        if variables:
+            targets[1][..., part] = slopes
+    return values, found
+
+
+def _of_any_length(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Copies for which the compiler makes one kernel, whatever their lengths."""
     # One stride: one compilation serves every shape. (A single element with the stride of a
     # complex number counts as contiguous; a copy does not have that stride.)
-    x, y = (part.clone(memory_format=torch.contiguous_format) for part in (x, y))
+    copies = tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
     # Lengths vary, and nothing else does: with `dynamic=True` torch would also make parameters of
     # the kernel's own numbers, in double precision whatever the tensors have.
-    for tensor in (x, y, *((table,) if table.ndim > 1 else ())):
+    for tensor in copies:
         torch._dynamo.maybe_mark_dynamic(tensor, list(range(tensor.ndim)))
-    values, found = _compiler(function, points_are, variables)(x, y, table)
-    shapes = result_shapes(points, table, function, variables)
-    return values.reshape(shapes[0]), found.reshape(shapes[1])
+    return copies
+
+
+def _new_memory(shape: Sequence[int], like: Tensor) -> Tensor:
+    """An empty tensor on the host, in the huge pages that NumPy asks for where there are many."""
+    empty: Tensor = torch.from_numpy(np.empty(shape, PRECISIONS[like.dtype].name))
+    return empty
 
 
 @cache

@@ -84,7 +84,9 @@ def assert_near(got: Any, want: Any, function: str, z: Any) -> None:
     "function",
     [
         # numba takes a minute for the others.
-        name if QUESTIONS[name].share >= 0.1 else pytest.param(name, marks=pytest.mark.slow)
+        name
+        if QUESTIONS[name].share >= 0.1
+        else pytest.param(name, marks=[pytest.mark.slow, pytest.mark.nightly])
         for name in POINT_FUNCTIONS
     ],
 )

@@ -400,6 +400,7 @@ def test_generated_code_agrees_with_eager_and_is_not_generated_again(device):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # half a minute each
 @every_device
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("function", KERNEL_FUNCTIONS)
@@ -418,6 +419,7 @@ def test_generated_code_of_a_lattice_of_tensors_agrees_with_eager(device):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @every_device
 def test_generated_backward_code_gives_wp_prime(device):
     z = in_the_cell(device, torch.complex128).requires_grad_()

@@ -187,11 +187,14 @@ def assert_same(got: tuple[Any, ...], want: tuple[Any, ...]) -> None:
 
 # Tracing the constants of a lattice of tensors takes some seconds, and is the same for all; in
 # single precision it takes least. Most of what is not traced in test_torch_compile runs always,
-# the others are marked slow.
+# the others are left to the night.
 QUICK_GRAPHS = {("lattice_sum", "tensors"), ("lattice_sum", "mixed")}
 QUICK_EXPORTS = QUICK_GRAPHS | {
     *(("lattice_sum", "numbers"), ("add", "numbers"), ("lattice_from_invariants", "tensors"))
 }
+
+
+AT_NIGHT = [pytest.mark.slow, pytest.mark.nightly]
 
 
 def with_slow_ones(
@@ -199,7 +202,7 @@ def with_slow_ones(
 ) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("name", "kind"),
-        [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases],
+        [pytest.param(*case, marks=[] if case in quick else AT_NIGHT) for case in cases],
     )
 
 

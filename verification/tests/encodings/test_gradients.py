@@ -42,7 +42,9 @@ def draw(name, options, number):
     return encoding, grid
 
 
-@pytest.mark.parametrize("count", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [QUICK, pytest.param(ALL, marks=[pytest.mark.slow, pytest.mark.nightly])]
+)
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 def test_gradients_are_finite_over_random_lattices_and_grids(name, options, count):
     for number in range(count):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -33,22 +32,30 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# The end of a process without a chance to clean up, at the first use of a file after the event.
+DIES = """
+import os, pathlib, runpy, sys
+
+folder, event = pathlib.Path(sys.argv[1]), sys.argv[2]
+sys.argv[:3] = ["training.cli"]
+
+def die(name, arguments):
+    if name in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+        if any(folder.glob(event)):
+            os._exit(77)
+
+sys.addaudithook(die)
+runpy.run_module("training.cli", run_name="__main__")
+"""
+
+
 def kill_when(folder: Path, event: str) -> None:
-    """Start the run and kill it, without a chance to clean up, when `event` has come to pass."""
-    process = subprocess.Popen(
-        train_command(folder), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert process.stdout is not None
-    deadline = time.monotonic() + 300
-    try:
-        while not any(folder.glob(event)):
-            assert process.poll() is None, process.stdout.read().decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """Start the run, which dies when a file or folder named by `event` exists."""
+    words = train_command(folder)
+    assert words[1:3] == ["-m", "training.cli"]
+    command = [words[0], "-c", DIES, str(folder), event, *words[3:]]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 77, done.stdout + done.stderr
 
 
 # At the very start; between checkpoints; while one is written; between epochs.
