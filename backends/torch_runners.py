@@ -355,12 +355,17 @@ def _stacked_rows(
     return stacked(values, shape), stacked(found, shape) if found else x.new_empty((0,))
 
 
-_COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
-    # One fused loop: intermediate results stay in registers instead of passing through memory.
-    "max_fusion_size": 1024,
-    # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
-    "cpp.enable_floating_point_contract_flag": "fast",
-}
+def _compiler_options() -> dict[str, str | int | bool | Callable[..., Any]]:
+    options: dict[str, str | int | bool | Callable[..., Any]] = {
+        # One fused loop: intermediate results stay in registers instead of passing through memory.
+        "max_fusion_size": 1024,
+        # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
+        "cpp.enable_floating_point_contract_flag": "fast",
+    }
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        # The kernel has more numbers at a time than wide registers: narrow ones are faster.
+        options["cpp.simdlen"] = 256
+    return options
 
 
 def _compiled_evaluate(
@@ -380,12 +385,12 @@ def _compiled_evaluate(
         return values.reshape(shapes[0]), found.reshape(shapes[1])
     # On a CPU in blocks, so that what lies between the points and the results stays in the cache.
     values, found = (_new_memory(shape, points) for shape in shapes)
-    targets = (values.view(*shapes[0][:2], len(x)), found.view(*shapes[1][:3], len(x)))
+    count = shapes[0][0]
+    rows, slopes = values.view(count, 2, len(x)), found.view(variables * count, 2, len(x))
     for part in _blocks(len(x)):
-        rows, slopes = run(*_of_any_length(x[part], y[part]), table)
-        targets[0][..., part] = rows
+        rows[..., part], of_block = run(*_of_any_length(x[part], y[part]), table)
         if variables:
-            targets[1][..., part] = slopes
+            slopes[..., part] = of_block
     return values, found
 
 
@@ -417,7 +422,7 @@ def _compiler(function: str, points_are: str, variables: int) -> Callable[..., A
     # A code object of its own: torch counts (and limits) recompilations by code object.
     name = f"{function}_{points_are}_{variables}"
     specialised.__code__ = specialised.__code__.replace(co_name=name)
-    run = torch.compile(specialised, fullgraph=True, options=_COMPILER_OPTIONS)
+    run = torch.compile(specialised, fullgraph=True, options=_compiler_options())
 
     def without_gradients(*tensors: Any) -> Any:
         with torch.no_grad():

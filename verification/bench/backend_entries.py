@@ -41,6 +41,7 @@ class Comparison(NamedTuple):
 
     slower: str
     faster: str
+    at_most: float | None = None
     at_least: float | None = None
 
 
@@ -356,8 +357,8 @@ COMPARISONS = (
     Comparison(PARI, COMPILED),
     Comparison(ELLIPTIX, COMPILED),
     Comparison(EAGER, COMPILED),
-    Comparison(COMPILED_STEP, COMPILED),
-    Comparison(COMPILED_LATTICE_STEP, COMPILED),
+    Comparison(COMPILED_STEP, COMPILED, at_most=1.6),
+    Comparison(COMPILED_LATTICE_STEP, COMPILED, at_most=2.5),
     Comparison(EAGER_STEP, EAGER),
     Comparison(EAGER_LATTICE_STEP, EAGER),
 )

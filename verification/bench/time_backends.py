@@ -103,8 +103,8 @@ def compare(timings: Iterable[BackendTiming], comparisons: Iterable[Comparison])
     """Quotients of ratios: each entry has its own yardstick, measured at the same time."""
     ratios = {timing.name: timing.ratio for timing in timings if not timing.problem}
     return [
-        Quantity(f"{slower} / {faster}", ratios[slower] / ratios[faster], "x", at_least=limit)
-        for slower, faster, limit in comparisons
+        Quantity(f"{slower} / {faster}", ratios[slower] / ratios[faster], "x", *limits)
+        for slower, faster, *limits in comparisons
         if slower in ratios and faster in ratios
     ]
 
