@@ -134,7 +134,8 @@ class JaxOps:
 
     def power_of_two(self, x: Any) -> Any:
         x = lax.stop_gradient(x)
-        return 0.5 * x / jnp.frexp(x)[0]
+        # Half of the smallest normal number would be taken for 0.
+        return x / (2.0 * jnp.frexp(x)[0])
 
     def leading_bits(self, x: Any, bits: int) -> Any:
         mantissa, exponent = jnp.frexp(lax.stop_gradient(x))
