@@ -335,7 +335,6 @@ def _values_and_slopes_jvp(how: _How, variables: int, primals: Any, tangents: An
     return (values, slopes), (_contracted(slopes, tangents), of_slopes)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _change_of_slopes(how: _How, variables: int, primals: Any, changes: Any) -> Array:
     change: Array = jax.jvp(partial(_plain_slopes, how, variables), primals, changes)[1]
     return change
