@@ -155,8 +155,8 @@ def theta_sums(ctx: Any, wanted: Sequence[tuple[int, int]], z: Any, log: Any) ->
     if count > _MOST_TERMS:
         raise InputError(f"theta has more than {_MOST_TERMS} terms for the nome e^({log!r})")
     # Each term is the one before times a factor, which is the one before times q^2. So the k-th has
-    # some k^2 rounding errors.
-    fine = context(ctx.prec + 2 * count.bit_length() + 8)
+    # some k^2 rounding errors. Few precisions are in use, since each has a context.
+    fine = context(-(-(ctx.prec + 2 * count.bit_length() + 8) // 64) * 64)
     log, turn = fine.convert(log), 2j * fine.convert(z)
     odd = int(wanted[0][0] < 3)  # the doubled indices are odd or even
     start = fine.exp(log / 4) if odd else fine.mpc(1)
@@ -175,8 +175,8 @@ def theta_sums(ctx: Any, wanted: Sequence[tuple[int, int]], z: Any, log: Any) ->
         up, down = up * next_up, down * next_down
         next_up, next_down = next_up * square, next_down * square
     # The derivatives bring i^order; theta_1 has sines, which are differences over 2i.
-    powers = [order - (n == 1) for n, order in wanted]
-    return [+ctx.convert(1j**power * x) for power, x in zip(powers, totals, strict=True)]
+    turns = ((1, 1j, -1, -1j)[(order - (n == 1)) % 4] for n, order in wanted)
+    return [+ctx.convert(turn * total) for turn, total in zip(turns, totals, strict=True)]
 
 
 def jacobi_values(ctx: Any, u: GaussianRational, m: GaussianRational) -> dict[str, Any]:
