@@ -336,7 +336,7 @@ def _values_and_slopes_jvp(how: _How, variables: int, primals: Any, tangents: An
 
 
 def _change_of_slopes(how: _How, variables: int, primals: Any, changes: Any) -> Array:
-    """Operation by operation, unless the caller compiles: as a whole it takes minutes to compile."""
+    """Operation by operation unless the caller compiles: as a whole it takes minutes to compile."""
     change: Array = jax.jvp(partial(_plain_slopes, how, variables), primals, changes)[1]
     return change
 
