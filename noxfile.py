@@ -134,6 +134,7 @@ def bench(session: nox.Session) -> None:
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
     install_project(session, "timm", "gpu")
+    session.install("-c", "constraints.txt", "-e", ".[jax]")  # a row of the backends
     for part in BENCHMARKS if name is None else (name,):
         session.run("wefpe", "bench", part, *words)
         if part == "models":  # what a GPU would feel

@@ -134,7 +134,8 @@ class JaxOps:
 
     def power_of_two(self, x: Any) -> Any:
         x = lax.stop_gradient(x)
-        return 0.5 * x / jnp.frexp(x)[0]
+        # Half of the smallest normal number would be taken for 0.
+        return x / (2.0 * jnp.frexp(x)[0])
 
     def leading_bits(self, x: Any, bits: int) -> Any:
         mantissa, exponent = jnp.frexp(lax.stop_gradient(x))
@@ -334,8 +335,8 @@ def _values_and_slopes_jvp(how: _How, variables: int, primals: Any, tangents: An
     return (values, slopes), (_contracted(slopes, tangents), of_slopes)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _change_of_slopes(how: _How, variables: int, primals: Any, changes: Any) -> Array:
+    """Operation by operation unless the caller compiles: as a whole it takes minutes to compile."""
     change: Array = jax.jvp(partial(_plain_slopes, how, variables), primals, changes)[1]
     return change
 

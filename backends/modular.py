@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from backends.constants import Precision
 from backends.elliptic_integrals import arithmetic_geometric_mean
 from backends.pair import ArrayOps, Pair, pair_sqrt, scaled_reciprocal, select
-from wefpe_core.modular import theta_fourth_powers
+from wefpe_core.modular import theta_excesses
 from wefpe_core.modular_functions import eisenstein_coefficient
 
 # Each step increases Im tau by 2.6 or is one of the last; a tau that needs more is too near the
@@ -151,8 +151,13 @@ def dedekind_eta(ops: ArrayOps, tau: Pair, precision: Precision) -> Pair:
 
 def modular_lambda(ops: ArrayOps, tau: Pair, precision: Precision) -> Pair:
     found = reduced(ops, tau, precision)
-    nome = _exponential(ops, found.tau, 1.0)
-    theta2, theta3, theta4 = theta_fourth_powers(nome, precision.nome_powers)
+    # The nome may lie so far below the range of full precision that a processor takes it for 0,
+    # where 16 times as much, which lambda or its inverse is next to a cusp, does not.
+    fourth = _exponential(ops, found.tau, 0.5).scale(4.0)
+    lead = fourth * fourth
+    nome = lead.scale(1.0 / 16.0)
+    rest2, rest3, rest4 = theta_excesses(nome, precision.nome_powers)
+    theta2, theta3, theta4 = lead + lead * rest2, 1.0 + rest3, 1.0 + rest4
     (a, b), (c, d) = found.matrix
     # Half the periods 1 and tau are half-periods of the reduced basis; their parities say which.
     first, third = _place(ops, a, c), _place(ops, b, d)

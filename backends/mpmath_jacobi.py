@@ -29,7 +29,7 @@ from wefpe_core.lattice import Lattice
 _INFINITY = mpmath.mp.mpc(mpmath.mp.inf, mpmath.mp.nan)
 _NAN = mpmath.mp.mpc(mpmath.mp.nan, mpmath.mp.nan)
 # Extra bits, tried in turn: terms of a thin lattice may cancel to almost nothing.
-_EXTRA_BITS = (0, 256, 1024, 4096, 16384)
+_EXTRA_BITS = (0, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _MOST_TERMS = 10**6
 _SMALLEST = -(1 << 40)  # stands for the magnitude of an exact zero
 
@@ -140,26 +140,43 @@ def theta_series(ctx: Any, n: int, z: Any, given: Any, is_nome: bool, order: int
     if is_nome and given == 0:
         return ctx.mpc(1 if n > 2 and order == 0 else 0)
     log = ctx.log(given) if is_nome else ctx.j * ctx.pi * given
-    half = ctx.mpf(1) / 2 if n < 3 else ctx.mpf(0)
+    return theta_sums(ctx, ((n, order),), z, log)[0]
+
+
+def theta_sums(ctx: Any, wanted: Sequence[tuple[int, int]], z: Any, log: Any) -> list[Any]:
+    """Derivatives of theta functions, as pairs of n and the order, from the same terms.
+
+    Those of theta_1 and theta_2 have the indices 1/2, 3/2, ..., the others 0, 1, 2, ..., so what is
+    wanted must be of one of these kinds. `log` is the logarithm of the nome.
+    """
     # Terms are e^(log k^2 + 2ikz) with |e^log| < 1: beyond this k they are below the precision.
     decay, growth = -ctx.re(log), 2 * abs(ctx.im(z))
     count = int(ctx.ceil((growth + ctx.sqrt(growth**2 + 4 * decay * ctx.prec)) / (2 * decay))) + 4
     if count > _MOST_TERMS:
-        raise InputError(f"theta has more than {_MOST_TERMS} terms for tau or nome {given!r}")
-    total = ctx.mpc(0)
-    for k in range(count, -1, -1):
-        index = k + half
-        gaussian = ctx.exp(log * index**2)
-        turn = ctx.exp(2j * index * z)
-        rise, fall = (2j * index) ** order * turn, (-2j * index) ** order / turn
-        if n in (1, 4) and k % 2:
-            rise, fall = -rise, -fall
-        if n == 1:
-            rise, fall = -ctx.j * rise, ctx.j * fall
-        if index == 0:
-            rise, fall = rise / 2, fall / 2
-        total += gaussian * (rise + fall)
-    return total
+        raise InputError(f"theta has more than {_MOST_TERMS} terms for the nome e^({log!r})")
+    # Each term is the one before times a factor, which is the one before times q^2. So the k-th has
+    # some k^2 rounding errors. Few precisions are in use, since each has a context.
+    fine = context(-(-(ctx.prec + 2 * count.bit_length() + 8) // 64) * 64)
+    log, turn = fine.convert(log), 2j * fine.convert(z)
+    odd = int(wanted[0][0] < 3)  # the doubled indices are odd or even
+    start = fine.exp(log / 4) if odd else fine.mpc(1)
+    up, down = (start * fine.exp(sign * odd * turn / 2) for sign in (1, -1))
+    to_next = fine.exp(log * (1 + odd))
+    next_up, next_down = (to_next * fine.exp(sign * turn) for sign in (1, -1))
+    square = fine.exp(2 * log)
+    totals = [fine.mpc(0) for _ in wanted]
+    for k in range(count + 1):
+        doubled = 2 * k + odd
+        # The sum and the difference are divided by 2 where both terms are the same one.
+        both = [up + down, up - down] if doubled else [up, fine.mpc(0)]
+        for place, (n, order) in enumerate(wanted):
+            term = both[(order + (n == 1)) % 2] * doubled**order
+            totals[place] += -term if n in (1, 4) and k % 2 else term
+        up, down = up * next_up, down * next_down
+        next_up, next_down = next_up * square, next_down * square
+    # The derivatives bring i^order; theta_1 has sines, which are differences over 2i.
+    turns = ((1, 1j, -1, -1j)[(order - (n == 1)) % 4] for n, order in wanted)
+    return [+ctx.convert(turn * total) for turn, total in zip(turns, totals, strict=True)]
 
 
 def jacobi_values(ctx: Any, u: GaussianRational, m: GaussianRational) -> dict[str, Any]:
@@ -178,12 +195,14 @@ def jacobi_values(ctx: Any, u: GaussianRational, m: GaussianRational) -> dict[st
     rows = ctx.nint(ctx.im(ratio) / ctx.im(tau))
     columns = ctx.nint(ctx.re(ratio - rows * tau))
     z = 2 * ctx.pi * (ratio - rows * tau - columns)
-    theta = {k: theta_series(ctx, k, z, tau, False) for k in (1, 2, 3, 4)}
+    log = ctx.j * ctx.pi * tau
+    theta1, theta2 = theta_sums(ctx, ((1, 0), (2, 0)), z, log)
+    theta3, theta4 = theta_sums(ctx, ((3, 0), (4, 0)), z, log)
     return {
-        "s": 2 * big / ctx.pi * theta[1] / zero[0],
-        "c": theta[2] / zero[1],
-        "d": theta[3] / zero[2],
-        "n": theta[4] / zero[3],
+        "s": 2 * big / ctx.pi * theta1 / zero[0],
+        "c": theta2 / zero[1],
+        "d": theta3 / zero[2],
+        "n": theta4 / zero[3],
     }
 
 
@@ -193,8 +212,9 @@ def _jacobi_constants(bits: int, m: GaussianRational) -> tuple[Any, ...]:
     ctx = context(bits)
     big = ctx.ellipk(_as_mpc(ctx, m))
     tau = ctx.j * ctx.ellipk(_as_mpc(ctx, GaussianRational(1 - m.re, -m.im))) / big
-    orders = ((1, 1), (2, 0), (3, 0), (4, 0))
-    return big, tau, *(theta_series(ctx, n, ctx.mpc(0), tau, False, order) for n, order in orders)
+    log, zero = ctx.j * ctx.pi * tau, ctx.mpc(0)
+    halves, wholes = ((1, 1), (2, 0)), ((3, 0), (4, 0))
+    return big, tau, *theta_sums(ctx, halves, zero, log), *theta_sums(ctx, wholes, zero, log)
 
 
 def _amplitude(ctx: Any, values: dict[str, Any], u: GaussianRational, m: GaussianRational) -> Any:

@@ -252,6 +252,7 @@ def green_rows(table: RowTable, point: ReducedPoint) -> tuple[Any]:
     return (ctx.pi * height * height / table.tau.imag - logarithm,)
 
 
+@lru_cache(maxsize=512)
 def invariants_series(table: RowTable) -> tuple[Any, Any]:
     r""":math:`g_2, g_3` from the Lambert series of the Eisenstein series :math:`E_4, E_6`."""
     ctx = table.ctx

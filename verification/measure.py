@@ -5,7 +5,7 @@ A row holds errors and points; `verification.judge` judges them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -52,15 +52,23 @@ def arguments_at(
     return FUNCTIONS[function].arguments(region, lattice, dtype, count)
 
 
-@cache
 def references_at(
     function: str, contract: str, region: str, lattice: Lattice, dtype: str, count: int
 ) -> tuple[tuple[oracle.Answer, ...], ...]:
     """References, which are computed once for all the backends measured against them."""
+    # Most contracts share a reference, which takes far longer than what is measured by it.
     reference = FUNCTIONS[function].reference_by(contract)
+    return _references_by(reference, function, region, lattice, dtype, count)
+
+
+@cache
+def _references_by(
+    reference: Callable[..., tuple[oracle.Answer, ...]],
+    *place: Any,
+) -> tuple[tuple[oracle.Answer, ...], ...]:
+    """A reference at each of the arguments of a place, which is what `arguments_at` takes."""
     return tuple(
-        reference(*map(complex, arguments), lattice)
-        for arguments in arguments_at(function, region, lattice, dtype, count)
+        reference(*map(complex, arguments), place[2]) for arguments in arguments_at(*place)
     )
 
 

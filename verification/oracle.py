@@ -82,6 +82,7 @@ def references_of_wp(p: Any, dp: Any, z: complex, lattice: Lattice) -> tuple[Ref
         return Reference(p, dp, offset, period**-2), Reference(dp, ddp, offset, period**-3)
 
 
+@cache  # lattices of tensors are measured at the same points as those of numbers
 def zeta(z: complex, lattice: Lattice) -> tuple[Reference]:
     backend = get_backend("mpmath", dps=DIGITS)
     with mpmath.workdps(DIGITS):

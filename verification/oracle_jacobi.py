@@ -179,6 +179,7 @@ class TurnReference(NamedTuple):
             )
 
 
+@cache  # arrays of m are measured at the same points as numbers
 def ellipj(u: complex, m: complex, lattice: Lattice) -> tuple[Answer, ...]:
     sn, cn, dn, am = get_backend("mpmath", dps=DIGITS).ellipj(u, m)
     with mpmath.workdps(DIGITS):

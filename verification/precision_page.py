@@ -80,15 +80,16 @@ def sections(
 ) -> list[PageSection]:
     mark = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "warn"}[report.verdict]
     facts = [["verdict", report.verdict], *map(list, facts_of(report, receipts).items())]
-    summary = [PageTable(["", ""], facts, [mark] + [""] * (len(facts) - 1))]
+    summary = [PageTable(["", ""], facts, [mark] + [""] * (len(facts) - 1), prose=True)]
     if problems := [[failure] for failure in report.failures]:
-        summary.append(PageTable(["failures"], problems, ["bad"] * len(problems)))
+        summary.append(PageTable(["failures"], problems, ["bad"] * len(problems), prose=True))
     if skips := [[skip.name, skip.reason] for skip in report.skipped]:
-        summary.append(PageTable(["skipped", "why"], skips, folded=f"{len(skips)} skipped"))
+        folded = f"{len(skips)} skipped"
+        summary.append(PageTable(["skipped", "why"], skips, prose=True, folded=folded))
     headings, lines = error_table(report.judged)
     bars = [[*words, *map(_bar, worst)] for words, worst in lines]
-    agreements = PageTable(AGREEMENT_HEADINGS, agreement_rows(report.agreements))
-    limits = PageTable(BOUND_HEADINGS, bound_rows(report.agreements))
+    agreements = PageTable(AGREEMENT_HEADINGS, agreement_rows(report.agreements), prose=True)
+    limits = PageTable(BOUND_HEADINGS, bound_rows(report.agreements), prose=True)
     laws = PageTable(*law_rows(report.laws))
     every_row = PageTable(
         [*HEADINGS[:-1], "worst point", HEADINGS[-1]],
@@ -97,6 +98,7 @@ def sections(
             for row in report.judged
         ],
         ["good" if row.passes else "bad" for row in report.judged],
+        prose=True,
         folded=f"{len(report.judged):,} rows, each with its worst point",
     )
     note = f"{_BAR_NOTE} {YARDSTICK}."

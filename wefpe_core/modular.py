@@ -53,6 +53,13 @@ def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:
 
     `terms` counts powers of the nome: a theta constant is summed up to ``q**terms``.
     """
+    # The factor 2 q^(1/4) of theta_2 enters only as its fourth power, 16 q.
+    rest2, rest3, rest4 = theta_excesses(nome, terms)
+    return 16 * (nome + nome * rest2), 1 + rest3, 1 + rest4
+
+
+def theta_excesses(nome: Any, terms: int) -> tuple[Any, Any, Any]:
+    """What the fourth powers exceed 16 q, 1 and 1 by, in units of these."""
     # q^(n^2) for theta_3 and theta_4, q^(n(n+1)) for theta_2, each from the one before.
     squares, pronics = [nome], []
     power = nome  # q^n
@@ -68,9 +75,7 @@ def theta_fourth_powers(nome: Any, terms: int) -> tuple[Any, Any, Any]:
     for n, value in reversed(list(enumerate(squares, 1))):
         theta3 = theta3 + 2 * value
         theta4 = theta4 + 2 * (-1) ** n * value
-    # The factor 2 q^(1/4) of theta_2 enters only as its fourth power, 16 q.
-    rest2, rest3, rest4 = (_fourth_excess(theta) for theta in (theta2, theta3, theta4))
-    return 16 * (nome + nome * rest2), 1 + rest3, 1 + rest4
+    return _fourth_excess(theta2), _fourth_excess(theta3), _fourth_excess(theta4)
 
 
 def _fourth_excess(small: Any) -> Any:

@@ -15,6 +15,7 @@ from verification.subjects import BACKENDS, DEVICES, DTYPES
 from verification.verifier import REQUIRABLE, SIZES
 from wefpe_core import available_backends
 from wefpe_core.receipts import REFERENCE
+from wefpe_core.registry import known_backends
 
 
 def refuse_unknown(words: Iterable[str], known: Iterable[str], option: str | None = None) -> None:
@@ -34,6 +35,13 @@ def choice(known: Iterable[str], description: str, metavar: str = "") -> Any:
         return given
 
     return typer.Option(metavar=metavar or "|".join(names), help=description, callback=checked)
+
+
+def installed_backends(given: list[str] | None) -> list[str] | None:
+    for name in given or []:
+        if name not in available_backends():
+            raise typer.BadParameter(f"{name!r} cannot be measured here; {known_backends(name)}")
+    return given
 
 
 def refuse_together(what: str, options: dict[str, Any]) -> None:
@@ -67,7 +75,12 @@ def verify(
     size: Annotated[str, choice(SIZES, "How many points are measured.")] = "default",
     backend: Annotated[
         list[str] | None,
-        choice(available_backends(), "Measure this backend only; may be repeated.", "NAME"),
+        typer.Option(
+            metavar="NAME",
+            help="Measure this backend only, one of those that wefpe backends lists; may be "
+            "repeated.",
+            callback=installed_backends,
+        ),
     ] = None,
     device: Annotated[
         list[str] | None, choice(DEVICES, "Let torch run on this device only; may be repeated.")

@@ -56,21 +56,21 @@ def check_backend(name: str, learnable: bool) -> None:
         can = get_backend(name).capabilities
     except WefpeError as error:
         raise EncodingOptionError(f"backend={name!r}: {error}") from error
+    if learnable and not (can.differentiable_in_lattice and can.gradients_by == "torch"):
+        if can.differentiable_in_lattice:
+            lack = f"its gradients are those of {can.gradients_by}, and torch trains the model"
+        else:
+            lack = "it is not differentiable in the lattice"
+        raise EncodingOptionError(
+            f"backend={name!r} cannot learn the lattice: {lack}; set learnable=false or "
+            "backend='torch'"
+        )
     if "complex128" not in can.dtypes:
         has = ", ".join(can.dtypes)
         hint = "; set the environment variable JAX_ENABLE_X64=1" if name == "jax" else ""
         raise EncodingOptionError(
             f"backend={name!r} lacks complex128, which tables are computed in (it has {has}){hint}"
         )
-    if not learnable or (can.differentiable_in_lattice and can.gradients_by == "torch"):
-        return
-    if can.differentiable_in_lattice:
-        lack = f"its gradients are those of {can.gradients_by}, and torch trains the model"
-    else:
-        lack = "it is not differentiable in the lattice"
-    raise EncodingOptionError(
-        f"backend={name!r} cannot learn the lattice: {lack}; set learnable=false or backend='torch'"
-    )
 
 
 def learned_part(options: WeierstrassOptions | LatticeBiasOptions) -> LearnedPart:

@@ -12,8 +12,10 @@ import numpy as np
 from verification.functions import FUNCTIONS
 from verification.judge import judge, load_contracts
 from verification.measure import measure
+from verification.oracle_family import by_backend
 from verification.subjects import jax_subjects
 from wefpe_core import InputError, InputTypeError, Lattice, get_backend
+from wefpe_core.accuracy import in_eps
 
 pytestmark = pytest.mark.slow  # it compiles
 
@@ -45,6 +47,18 @@ def largest_ratio(number: int, dtype: str, function: str) -> float:
 @pytest.mark.parametrize("dtype", ["complex128", "complex64"])
 def test_values_keep_the_contracts(dtype):
     assert largest_ratio(0, dtype, "wp_and_prime") <= 1
+
+
+@pytest.mark.parametrize("tau", [28.5j, 0.5 + 0.25j / 28, 1 + 1j / 28.5])
+def test_lambda_keeps_its_contract_where_the_nome_is_below_the_normal_numbers(tau):
+    """XLA's code for CPUs takes these for 0; lambda or its inverse is 16 times the nome."""
+    argument = np.array([tau], np.complex64)
+    smallest = np.finfo(np.float32).tiny
+    (value,) = np.asarray(get_backend("jax").modular_lambda(jnp.asarray(argument)))
+    (want,) = by_backend("modular_lambda")(complex(argument[0]), OBLIQUE)
+    assert min(abs(want.value), 1 / abs(want.value)) / 16 < smallest
+    ceiling = load_contracts()["accuracy"]["modular_lambda"]["complex64"]["largest"]
+    assert in_eps(want.error_of(complex(value)), "complex64") <= ceiling
 
 
 def test_gradients_in_z_and_the_lattice_keep_the_contracts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "your_backend.md").read_text(encoding="utf-8")
 
+_LONGEST = 110  # lines of a transcript are cut there
+
 pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+
+
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
+    (found,) = blocks(language)
     return found
 
 
@@ -50,57 +57,106 @@ def installed(directory: Path, module: str) -> Path:
     return python
 
 
-def wefpe(python: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(python), "-m", "training.cli", *words]
-    environment = os.environ | {"COLUMNS": "200"}
+def run(python: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of the page, with what it prints for people and for programs in one."""
+    program = {"wefpe": ["-m", "training.cli"], "python": []}[words[0]]
+    environment = os.environ | {"COLUMNS": "80"}
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment
+        [str(python), *program, *words[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=environment,
     )
 
 
-VERIFY = ("verify", "--backend", "mine", "--size", "small", "--function", "wp_and_prime")
+def transcript(shown: str, python: Path, cwd: Path) -> str:
+    """The commands of a block of the page, run here, each with what it printed."""
+    found = []
+    for line in shown.splitlines():
+        if not line.startswith("$ "):
+            continue
+        words = shlex.split(line[2:])
+        found.append(line)
+        if words[0] == "pip":  # `installed` does the same without an index of packages
+            continue
+        done = run(python, *words, cwd=cwd)
+        found += [_cut(text.rstrip()) for text in done.stdout.splitlines()]
+        found += [f"[exit code {done.returncode}]"] if done.returncode else []
+    return "\n".join(found) + "\n"
 
 
-RUN = ("train", "digits", "--folder", "run", "training.epochs=1", "data.train_images=64")
-FIXED = ("position_encoding.backend=mine", "position_encoding.options.learnable=false")
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+# What differs from machine to machine: lines about it, ids, days, places, and figures that are
+# measured. Ceilings, counts and verdicts stay.
+_ABOUT_THE_MACHINE = ("versions:", "platform:", "processor:", "commit:", "size:", "receipts are")
+_MEASURED = (
+    (r"; worst at.*", ""),
+    (r"\b[0-9a-f]{16}\b", "ID"),
+    (r"\d{4}-\d\d-\d\d", "DAY"),
+    (r"\d+\.\d+(e[+-]?\d+)?%?|\b\d+(\.\d+)?e[+-]?\d+|\binf\b|\d+%", "FIGURE"),
+    (r"\b\d{4,}(?=/)|FIGURE[^;]*…$", "FIGURE"),
+    (r"row \d+, column \d+", "PATCH"),
+    (r"[ ─]+", " "),
+)
+
+
+def without_figures(text: str) -> list[str]:
+    lines = []
+    for line in text.splitlines():
+        if line.startswith(_ABOUT_THE_MACHINE):
+            continue
+        for pattern, name in _MEASURED:
+            line = re.sub(pattern, name, line)
+        lines.append(line.strip())
+    return [line for line in lines if line]
+
+
+def assert_is_shown(found: str, shown: str, cwd: Path) -> None:
+    kept = cwd / "transcript.txt"
+    kept.write_text(found, encoding="utf-8")
+    assert without_figures(found) == without_figures(shown), f"docs/your_backend.md is not {kept}"
+
+
+FIXED = "position_encoding.backend=mine"
 
 
 @pytest.fixture
-def receipts(tmp_path, monkeypatch) -> str:
+def receipts(tmp_path, monkeypatch) -> Path:
     """A folder of receipts for the test alone."""
-    monkeypatch.setenv("WEFPE_RECEIPTS", str(tmp_path / "receipts"))
-    return str(tmp_path / "receipts")
+    folder = tmp_path / "receipts"
+    monkeypatch.setenv("WEFPE_RECEIPTS", str(folder))
+    return folder
 
 
 def test_the_backend_of_the_page_is_verified_and_trains(tmp_path, receipts):
     python = installed(tmp_path, block("python"))
-    listed = wefpe(python, "backends", cwd=tmp_path)
-    assert re.search(r"mine\b", listed.stdout), listed.stdout + listed.stderr
-    verified = wefpe(python, *VERIFY, cwd=tmp_path)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    trained = wefpe(python, *RUN, *FIXED, cwd=tmp_path)
-    assert trained.returncode == 0, trained.stdout + trained.stderr
+    listed = run(python, "wefpe", "backends", cwd=tmp_path)
+    assert re.search(r"mine\b", listed.stdout), listed.stdout
+    shown = blocks("console")[0]
+    assert_is_shown(transcript(shown, python, tmp_path), shown, tmp_path)
     record = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["verification"]
     assert record["status"] == "verified"
     (entry,) = record["evaluators"]
     assert entry["backend"] == "mine"
-    assert entry["receipt"] in "".join(path.name for path in Path(receipts).iterdir())
-    again = wefpe(python, "verify", "run", cwd=tmp_path)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "eps" in again.stdout
-    refused = wefpe(python, *RUN[:3], "other", FIXED[0], cwd=tmp_path)
+    assert entry["receipt"] in "".join(path.name for path in receipts.iterdir())
+    refused = run(python, "wefpe", "train", "digits", "--folder", "other", FIXED, cwd=tmp_path)
     assert refused.returncode == 2
-    assert "not differentiable in the lattice" in refused.stdout + refused.stderr
+    assert "not differentiable in the lattice" in refused.stdout
 
 
 def test_a_coefficient_wrong_in_the_seventh_digit_is_found_and_not_trained_with(tmp_path, receipts):
     sabotaged = block("python").replace("THIRD = 1.0 / 3.0", "THIRD = 0.3333334")
     assert sabotaged != block("python")
     python = installed(tmp_path, sabotaged)
-    verified = wefpe(python, *VERIFY, cwd=tmp_path)
-    assert verified.returncode == 1, verified.stdout + verified.stderr
-    assert "above the ceiling" in verified.stdout
-    refused = wefpe(python, *RUN, *FIXED, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "verification='require' and mine on cpu" in refused.stdout + refused.stderr
+    shown = blocks("console")[1]
+    found = transcript(shown, python, tmp_path)
+    assert_is_shown(found, shown, tmp_path)
+    assert "above the ceiling" in found
+    assert "verification='require' and mine on cpu" in found
     assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from verification.functions import FUNCTIONS, LINES
 from verification.html_page import Bar, PageSection, PageTable, html_page
 from verification.measure import Point, Row
 from verification.subjects import DTYPES, numpy_subject, subjects_here
-from wefpe_core import Lattice
+from wefpe_core import Lattice, registry
 
 # Arrays, single numbers and, if numba is there, compiled code, in one or two formats each.
 NUMPY_DTYPES = sum(len(subject.dtypes) for subject in subjects_here(["numpy"])[0])
@@ -173,7 +174,7 @@ def test_a_run_that_would_measure_nothing_is_refused(
     ("options", "named"),
     [
         (["--function", "theta"], ["theta", *FUNCTIONS]),
-        (["--backend", "jax"], ["jax", "numpy", "torch"]),
+        (["--backend", "nonesuch"], ["nonesuch", "numpy", "torch"]),
         (["--device", "tpu"], ["tpu", "cpu", "cuda"]),
         (["--dtype", "float16"], ["float16", *DTYPES]),
         (["--size", "huge"], ["huge", *verifier.SIZES]),
@@ -187,6 +188,14 @@ def test_an_unknown_choice_is_refused_with_the_known_ones(
     error = one_line(capsys)
     for word in named:
         assert word in error
+
+
+def test_a_backend_that_is_not_installed_is_refused_with_what_installs_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_is_installed", lambda row: row.name != "flint")
+    assert verify(["--backend", "flint"]) == 2
+    assert "pip install 'wefpe[flint]'" in one_line(capsys)
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -268,3 +277,45 @@ def test_the_summary_fits_80_columns_and_25_lines(
     end = next(i for i, line in enumerate(lines) if i > begin and not line.strip())
     assert len(set(LINES.values())) < end - begin <= 25
     assert all(len(line) <= 80 for line in lines[begin:end])
+
+
+# --- The page on a narrow screen ------------------------------------------------------------------
+
+_SUBJECTS = ("numpy", "torch", "jax", "flint", "mpmath", "mine")
+_HEX = "complex(float.fromhex('-0x1.4c6beaabd3702p+19'), float.fromhex('0x1.0000000000000p+0'))"
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page with tables as wide as those of a report, in a window of 400 pixels."""
+    pytest.importorskip("fcntl", reason="the browser is driven by the pipes of Unix")
+    from verification.tests.browser import Browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium or Chrome is on the path")
+    bars = [Bar("123.45/256", 0.5)] * len(_SUBJECTS)
+    matrix = PageTable(["function", *_SUBJECTS], [["gradients of Jacobi functions", *bars]] * 3)
+    facts = PageTable(["", ""], [["versions", "torch 2.13.0+cpu, " * 9]], prose=True)
+    points = PageTable(["what", "worst point", "error"], [["wp", _HEX, "1.25"]], prose=True)
+    text = html_page("A report", [PageSection("Tables", tables=[facts, matrix, points])], "A note")
+    folder = tmp_path_factory.mktemp("narrow")
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    with Browser(program, folder / "profile") as browser:
+        browser.resize(400, 900)
+        browser.open(folder / "report.html")
+        yield browser
+
+
+def test_only_tables_of_numbers_are_wider_than_a_telephone(narrow: Any) -> None:
+    assert narrow.evaluate("document.documentElement.scrollWidth") == 400
+    wide = "[...document.querySelectorAll('.wide')].map(d => d.scrollWidth > d.clientWidth)"
+    assert narrow.evaluate(wide) == [False, True, False]
+
+
+def test_the_names_of_rows_stay_where_a_table_is_moved_sideways(narrow: Any) -> None:
+    narrow.evaluate("document.querySelectorAll('.wide')[1].scrollLeft = 200")
+    name = narrow.evaluate(
+        "document.querySelectorAll('.wide')[1].querySelector('td').getBoundingClientRect().toJSON()"
+    )
+    assert 0 <= name["left"] < name["right"] <= 160
