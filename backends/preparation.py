@@ -228,6 +228,10 @@ def series_of_basis(
         eta3=eta3,
         log_period_over_pi=log_period_over_pi,
         pi_im_tau=math.pi * tau.im,
+        # Nobody asks whether a lattice of tensors is its own conjugate.
+        cell_shift=zeros,
+        mirror_re=zeros,
+        mirror_im=zeros,
         **values,
     )
 
