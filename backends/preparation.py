@@ -187,9 +187,7 @@ def series_of_basis(
     quotient, error = quotient.scale(1.0 / unit), error.scale(1.0 / unit)
     pi_over_period = quotient + error
     low = (quotient - pi_over_period) + error
-    square = pi_over_period * pi_over_period
-    cube = square * pi_over_period
-    powers = (pi_over_period, square + 2.0 * (pi_over_period * low), cube + 3.0 * (square * low))
+    powers = (pi_over_period, *_square_and_cube(ops, pi_over_period, low, precision))
     log_period_over_pi = ops.log(length / math.pi)
     tau, nome, nome_squared = tau_and_nomes(ops, basis, precision)
     period1, period3 = (
@@ -234,6 +232,40 @@ def series_of_basis(
         mirror_im=zeros,
         **values,
     )
+
+
+def _square_and_cube(ops: ArrayOps, x: Pair, low: Pair, precision: Precision) -> tuple[Pair, Pair]:
+    """(x + low)^2 and (x + low)^3, rounded once: their errors would be those of wp and wp'."""
+    constant, rest = (Pair(ops.constant(y.re), ops.constant(y.im)) for y in (x, low))
+    square, error = _product_and_error_of_pairs(ops, constant, constant, precision)
+    error = error + 2.0 * (constant * rest)
+    cube, error_of_cube = _product_and_error_of_pairs(ops, square, constant, precision)
+    error_of_cube = error_of_cube + (error * constant + square * rest)
+
+    def differentiated(exact: Pair, plain: Pair) -> Pair:
+        return Pair(
+            ops.with_derivative_of(exact.re, lambda: plain.re),
+            ops.with_derivative_of(exact.im, lambda: plain.im),
+        )
+
+    plain = x * x
+    return differentiated(square + error, plain), differentiated(cube + error_of_cube, plain * x)
+
+
+def _product_and_error_of_pairs(
+    ops: ArrayOps, x: Pair, y: Pair, precision: Precision
+) -> tuple[Pair, Pair]:
+    """The rounded product of two complex numbers and its rounding error."""
+    x_re, x_im, y_re, y_im = (halves(ops, z, precision) for z in (x.re, x.im, y.re, y.im))
+    parts = []
+    for first, second, sign in (
+        ((x_re, y_re), (x_im, y_im), -1.0),
+        ((x_re, y_im), (x_im, y_re), 1.0),
+    ):
+        (p, p_error), (q, q_error) = (product_and_error(*pair) for pair in (first, second))
+        total, error = two_sum(p, sign * q)
+        parts.append((total, error + (p_error + sign * q_error)))
+    return Pair(parts[0][0], parts[1][0]), Pair(parts[0][1], parts[1][1])
 
 
 def in_layout_of_numbers(constants: Any, precision: Precision) -> Any:
