@@ -24,7 +24,7 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.pair import ArrayOps, Dual, Pair, pair_exp, polynomial, select, value_of
+from backends.pair import ArrayOps, Dual, Pair, polynomial, select, value_of
 from wefpe_core.extended import PI, extended_precision
 from wefpe_core.modular import theta_fourth_powers
 
@@ -314,7 +314,9 @@ def tau_and_nomes(
     """
     tau, error = _tau_and_error(ops, basis, precision)
     exponent = math.pi * tau.times_i()
-    nome, square = pair_exp(ops, exponent), pair_exp(ops, 2.0 * exponent)
+    (nome, error1), (square, error2) = (
+        _exp_and_error(ops, x, precision) for x in (exponent, 2.0 * exponent)
+    )
     pi = _PI[precision.name]
 
     def product_error(x: Any, x_error: Any) -> Any:
@@ -326,7 +328,24 @@ def tau_and_nomes(
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
-    return tau, nome + nome * correction, square + square * (2.0 * correction)
+    return (
+        tau,
+        nome + (nome * correction + error1),
+        square + (square * (2.0 * correction) + error2),
+    )
+
+
+def _exp_and_error(ops: ArrayOps, x: Pair, precision: Precision) -> tuple[Pair, Pair]:
+    """e^x, and what is lost in the product of its modulus with a cosine and a sine."""
+    modulus = ops.exp(x.re)
+    value = Pair(modulus * ops.cos(x.im), modulus * ops.sin(x.im))
+    size = halves(ops, ops.constant(modulus), precision)
+
+    def error(rounded: Any, factor: Any) -> Any:
+        product, rest = product_and_error(size, halves(ops, ops.constant(factor), precision))
+        return (product - ops.constant(rounded)) + rest
+
+    return value, Pair(error(value.re, ops.cos(x.im)), error(value.im, ops.sin(x.im)))
 
 
 def _tau_and_error(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
