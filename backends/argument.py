@@ -155,7 +155,7 @@ def offset_from(
 
 
 def _less_few_halves(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal) -> Any:
-    """``x - m*a - n*b`` for m and n in 0, 1/2, -1/2, where no product rounds; x itself if both are 0."""
+    """``x - m*a - n*b`` for m and n in 0, 1/2, -1/2, where no product rounds; x if both are 0."""
     half, error = two_sum(m * a.high, n * b.high)
     low = m * (sum(a.low) + a.lowest) + n * (sum(b.low) + b.lowest)
     rest, error_of_rest = two_sum(x, -half)

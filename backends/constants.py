@@ -321,7 +321,7 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     )
 
 
-def _mirrors(lattice: Lattice, unit: float, precision: Precision) -> dict[str, float]:
+def _mirrors(lattice: Lattice, unit: float, precision: Precision) -> dict[str, Any]:
     """The constants of `backends.mirrors`.
 
     In the reduced basis of a lattice that conjugation maps to itself, the first period is real or

@@ -356,7 +356,7 @@ def ellipk(ops: ArrayOps, m: Pair, precision: Precision) -> Pair:
 
 
 def _series_at_one(terms: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The coefficients of E at m = 1 - b: E - 1 = b/2 (P(b) log(1/sqrt b) + R(b)) (DLMF 19.12.2)."""
+    """P and R of E(1 - b) - 1 = b/2 (P(b) log(1/sqrt b) + R(b)) (DLMF 19.12.2)."""
     of_log, rest, factor, digamma = [], [], 1.0, 2.0 * math.log(2.0)
     for k in range(terms):
         corner = (2 * k + 1) * (2 * k + 2)

@@ -114,7 +114,7 @@ class ReducedFrame:
         return ReducedPoint(re, im, denominator, m, n, is_half_period)
 
     def lines_through(self, z: GaussianRational) -> tuple[bool, bool]:
-        """Whether `z` is on a vertical and on a horizontal line about which the lattice is symmetric.
+        """Whether `z` is on a vertical and on a horizontal line of symmetry of the lattice.
 
         There a function with real invariants has a part that is 0.
         """

@@ -51,9 +51,7 @@ SYMMETRIES: dict[KernelFunction, Symmetry] = {
     kernel.sigma: Symmetry(False, (-1,)),
     derived.modified_zeta: Symmetry(True, (-1,)),
     derived.modified_sigma: Symmetry(False, (-1,)),
-    **{
-        derived.wp_derivative(n): Symmetry(True, ((-1) ** n,)) for n in range(LARGEST_ORDER + 1)
-    },
+    **{derived.wp_derivative(n): Symmetry(True, ((-1) ** n,)) for n in range(LARGEST_ORDER + 1)},
 }
 
 
@@ -118,7 +116,11 @@ def mirrored(function: KernelFunction) -> KernelFunction:
         point, motion = _representative(ops, z, c, precision, symmetry.is_periodic)
         found = function(ops, point, c, precision)
         if not isinstance(found, tuple):
-            return found if symmetry.parities == (0,) else motion.undone(ops, found, *symmetry.parities)
+            return (
+                found
+                if symmetry.parities == (0,)
+                else motion.undone(ops, found, *symmetry.parities)
+            )
         pairs = zip(found, symmetry.parities, strict=True)
         return tuple(motion.undone(ops, value, parity) for value, parity in pairs)
 

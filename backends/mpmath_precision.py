@@ -91,9 +91,7 @@ def on_lines(value: Any, parity: int, lines: tuple[bool, bool]) -> Any:
         return value
     re, im = value._mpc_
     zero = mpmath.mpf(0)._mpf_
-    return ReferenceComplex.of(
-        (zero if vertical else re, zero if horizontal else im), value.digits
-    )
+    return ReferenceComplex.of((zero if vertical else re, zero if horizontal else im), value.digits)
 
 
 class ReferenceReal(mpmath.mpf):  # type: ignore[misc]  # mpmath has no types

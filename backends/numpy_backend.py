@@ -33,7 +33,7 @@ from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.mirrors import on_lattice
 from backends.numpy_ops import NumpyOps
-from backends.pair import ArrayOps, Pair
+from backends.pair import Pair
 from backends.tracing import KernelFunction
 from wefpe_core.backend import (
     AbstractBackend,

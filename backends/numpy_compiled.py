@@ -23,8 +23,8 @@ import numpy.typing as npt
 from backends import algebra, derived, kernel
 from backends.constants import prepared_for, reals_of
 from backends.emitters import numba_source
-from backends.numpy_backend import PRECISIONS
 from backends.mirrors import mirrored
+from backends.numpy_backend import PRECISIONS
 from backends.pair import Pair
 from backends.tracing import KernelFunction, trace, trace_kernel
 from wefpe_core.errors import BackendUnavailableError, MissingDependencyError, import_optional

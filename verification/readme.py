@@ -86,7 +86,7 @@ def precision_table(report: Mapping[str, Any]) -> str:
 
 
 def search_line(report: Mapping[str, Any]) -> str:
-    """The largest errors of wp and wp' at the points that searches found, as the report has them."""
+    """The largest errors of wp and wp' in the report at the points that searches found."""
     largest: dict[tuple[str, bool], Mapping[str, Any]] = {}
     for row in report["rows"]:
         if row["region"] == REGION and row["function"] in ("wp", "wp_prime"):
@@ -100,9 +100,9 @@ def search_line(report: Mapping[str, Any]) -> str:
         for (dtype, is_of_tensors), row in sorted(largest.items())
     )
     return (
-        "Random points do not find the largest errors, so climbs look for them (`wefpe verify --search "
-        "SECONDS`). At [the points found](verification/hardest_points.json) the largest errors of ℘ "
-        f"and ℘′, in eps, are {listed} (`nox -s verify`)."
+        "Random points do not find the largest errors, so climbs look for them "
+        "(`wefpe verify --search SECONDS`). At [the points found](verification/hardest_points.json) "
+        f"the largest errors of ℘ and ℘′, in eps, are {listed} (`nox -s verify`)."
     )
 
 

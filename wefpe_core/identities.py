@@ -81,9 +81,7 @@ def duplication(p: Any, dp: Any, p_double: Any, g2: Any) -> Any:
     return _residual(4 * (p_double + 2 * p) * dp * dp - ddp * ddp, left_size + ddp_size**2)
 
 
-def homogeneity(
-    value: Any, scaled_value: Any, factor: Any, degree: int, scale: Any = 0.0
-) -> Any:
+def homogeneity(value: Any, scaled_value: Any, factor: Any, degree: int, scale: Any = 0.0) -> Any:
     r""":math:`f(cz|c\Lambda) = c^{degree} f(z|\Lambda)` (DLMF 23.10(iv); 23.10.17 for wp).
 
     Parameters

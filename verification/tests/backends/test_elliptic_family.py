@@ -472,7 +472,10 @@ def test_what_has_no_limit_says_so(name):
 def test_ellipe_and_its_slope_next_to_one(distance, direction):
     """E' = (E - K)/(2m); where E is a sum of two terms, their slopes cancel at 1."""
     torch = pytest.importorskip("torch")
-    ceiling = load_contracts()["accuracy_of_tensor_lattices"]["ellipe by m"]["complex128"]["largest"] * EPS
+    ceiling = (
+        load_contracts()["accuracy_of_tensor_lattices"]["ellipe by m"]["complex128"]["largest"]
+        * EPS
+    )
     m = torch.tensor([1 + distance * direction], dtype=torch.complex128, requires_grad=True)
     value = get_backend("torch").ellipe(m)
     (slope,) = torch.autograd.grad(value.real.sum(), m)
@@ -480,7 +483,9 @@ def test_ellipe_and_its_slope_next_to_one(distance, direction):
         exact = mpmath.mpmathify(complex(m.detach()[0]))
         e, k = mpmath.ellipe(exact), mpmath.ellipk(exact)
         want = (e - k) / (2 * exact)
-        assert abs(mpmath.mpmathify(complex(value.detach()[0])) - e) <= 6 * EPS * (abs(e) + abs(want))
+        assert abs(mpmath.mpmathify(complex(value.detach()[0])) - e) <= 6 * EPS * (
+            abs(e) + abs(want)
+        )
         second = mpmath.diff(lambda t: (mpmath.ellipe(t) - mpmath.ellipk(t)) / (2 * t), exact)
         scale = abs(want) + abs(exact * second)
         assert abs(mpmath.mpmathify(complex(slope[0]).conjugate()) - want) <= ceiling * scale

@@ -23,8 +23,13 @@ LATTICES = {
 }
 # Even, odd.
 PARITY = {
-    **{"wp": 1, "green": 1, "wp_prime": -1, "zeta": -1, "sigma": -1},
-    **{"modified_zeta": -1, "modified_sigma": -1},
+    "wp": 1,
+    "green": 1,
+    "wp_prime": -1,
+    "zeta": -1,
+    "sigma": -1,
+    "modified_zeta": -1,
+    "modified_sigma": -1,
 }
 SUBJECTS: dict[str, Any] = {
     "numpy": lambda: get_backend("numpy"),

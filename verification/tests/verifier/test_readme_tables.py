@@ -15,11 +15,21 @@ REPORT = {
     "circumstances": {"versions": "wefpe 1", "platform": "here", "size": "small"},
     "summary": "2 rows measured, 0 failures",
     "rows": [
-        {"subject": s, "dtype": "complex128", "function": "wp", "region": r, "count": n, "largest": e}
+        {
+            "subject": s,
+            "dtype": "complex128",
+            "function": "wp",
+            "region": r,
+            "count": n,
+            "largest": e,
+        }
         for s, r, n, e in (
             *(("numpy", "generic", 10, 1.25), ("numpy", "generic", 10, 1.5)),
             *(("torch cpu", "generic", 10, 2.0), ("numpy", "hardest points", 0, 1.375)),
-            *(("torch cpu", "hardest points", 0, 1.0), ("torch cpu tensors", "hardest points", 0, 3.5)),
+            *(
+                ("torch cpu", "hardest points", 0, 1.0),
+                ("torch cpu tensors", "hardest points", 0, 3.5),
+            ),
         )
     ],
 }
