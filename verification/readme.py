@@ -101,8 +101,9 @@ def search_line(report: Mapping[str, Any]) -> str:
     )
     return (
         "Random points do not find the largest errors, so climbs look for them "
-        "(`wefpe verify --search SECONDS`). At [the points found](verification/hardest_points.json) "
-        f"the largest errors of ℘ and ℘′, in eps, are {listed} (`nox -s verify`)."
+        "(`wefpe verify --search SECONDS`). At [the points found]"
+        "(verification/hardest_points.json) the largest errors of ℘ and ℘′, in eps, are "
+        f"{listed} (`wefpe verify`, size {report['circumstances']['size']})."
     )
 
 
