@@ -70,7 +70,8 @@ class TorchBackend(
     ----------
     compile
         Compile each function with ``torch.compile``. It pays from some ten thousand points
-        on; the first call of each function takes seconds.
+        on; the first call of each function takes from seconds to a minute or more. What further
+        derivatives and the transforms of ``torch.func`` ask for is computed without it.
 
     Notes
     -----
