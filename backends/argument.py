@@ -69,6 +69,19 @@ class LatticeCoordinates(NamedTuple):
         return self
 
 
+class PointInCell(NamedTuple):
+    """A point as its exact offset from the lattice point of its cell, which then counts as 0.
+
+    It stands in place of z where the reduction is done already (`backends.mirrors`).
+    """
+
+    offset: Pair
+
+    def scale(self, factor: Any) -> PointInCell:
+        """The same point: the offset is in units of the lattice."""
+        return self
+
+
 class CellPosition(NamedTuple):
     """Where z lies: z = (row + n) b + ..., to working accuracy and without derivatives."""
 
@@ -79,9 +92,22 @@ class CellPosition(NamedTuple):
 
 
 def locate(
-    ops: ArrayOps, z: Pair | LatticeCoordinates, c: SeriesConstants, precision: Precision
+    ops: ArrayOps,
+    z: Pair | LatticeCoordinates | PointInCell,
+    c: SeriesConstants,
+    precision: Precision,
+    shift: Any = None,
 ) -> CellPosition:
-    """The lattice point whose cell z is in; NaN beyond ``precision.index_limit`` periods."""
+    """The lattice point whose cell z is in; NaN beyond ``precision.index_limit`` periods.
+
+    A row of cells is shifted against the one below by Re tau, or by the `shift` given.
+    """
+    if isinstance(z, PointInCell):
+        x, y = ops.constant(z.offset.re), ops.constant(z.offset.im)
+        row = x * ops.constant(c.row.re) + y * ops.constant(c.row.im)
+        column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
+        zero = 0.0 * row
+        return CellPosition(zero, zero, row, column + row * ops.constant(c.tau.re))
     if isinstance(z, LatticeCoordinates):
         n = ops.rint(z.y)
         row = z.y - n
@@ -96,14 +122,14 @@ def locate(
     column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
     n = ops.within(ops.rint(row), precision.index_limit)
     row = row - n
-    column = column + row * ops.constant(c.tau.re)
+    column = column + row * ops.constant(c.tau.re if shift is None else shift)
     m = ops.within(ops.rint(column), precision.index_limit)
     return CellPosition(m, n, row, column - m)
 
 
 def offset_from(
     ops: ArrayOps,
-    z: Pair | LatticeCoordinates,
+    z: Pair | LatticeCoordinates | PointInCell,
     m: Any,
     n: Any,
     c: SeriesConstants,
@@ -116,11 +142,24 @@ def offset_from(
             x * c.period1_re.high + y * c.period3_re.high,
             x * c.period1_im.high + y * c.period3_im.high,
         )
+    if isinstance(z, PointInCell):
+        return Pair(
+            _less_few_halves(z.offset.re, m, c.period1_re, n, c.period3_re),
+            _less_few_halves(z.offset.im, m, c.period1_im, n, c.period3_im),
+        )
     minus_m, minus_n = -m, -n
     return Pair(
         exact_sum(ops, z.re, minus_m, c.period1_re, minus_n, c.period3_re, precision),
         exact_sum(ops, z.im, minus_m, c.period1_im, minus_n, c.period3_im, precision),
     )
+
+
+def _less_few_halves(x: Any, m: Any, a: SplitReal, n: Any, b: SplitReal) -> Any:
+    """``x - m*a - n*b`` for m and n in 0, 1/2, -1/2, where no product rounds; x if both are 0."""
+    half, error = two_sum(m * a.high, n * b.high)
+    low = m * (sum(a.low) + a.lowest) + n * (sum(b.low) + b.lowest)
+    rest, error_of_rest = two_sum(x, -half)
+    return rest + (error_of_rest - (error + low))
 
 
 def exact_sum(

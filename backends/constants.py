@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from math import comb
 from typing import Any, NamedTuple
@@ -154,6 +155,10 @@ class SeriesConstants(NamedTuple):
     eta3: SplitComplex
     log_period_over_pi: Any  # log|a/pi|, in no units
     pi_im_tau: Any
+    # Of lattices that conjugation maps to themselves (`backends.mirrors`):
+    cell_shift: Any  # between rows of cells that conjugation maps to cells
+    mirror_re: Any  # where the vertical line of symmetry at the edge of a cell is, or -1
+    mirror_im: Any  # and the horizontal one
 
 
 def series_constants(
@@ -311,8 +316,34 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
         eta3=eta3,
         log_period_over_pi=to_format((known.period1 / PI).squared_modulus().ln() / 2),
         pi_im_tau=to_format(PI * tau.im),
+        **_mirrors(lattice, unit, precision),
         **{key: rounded(value) for key, value in values.items()},
     )
+
+
+def _mirrors(lattice: Lattice, unit: float, precision: Precision) -> dict[str, Any]:
+    """The constants of `backends.mirrors`.
+
+    In the reduced basis of a lattice that conjugation maps to itself, the first period is real or
+    imaginary and Re tau is 0 or 1/2, or else b = -conj(a). Then cells without a shift are rhombs
+    about the two axes; these are the only lines of symmetry that a quarter of a rhomb touches. A
+    line is rounded as an offset on it is.
+    """
+    w1, w3 = lattice.reduced()[0].exact
+    to_format = rounding(precision)
+
+    def line(half_period: Fraction) -> float:
+        return abs(to_format(half_period * Fraction(unit)))
+
+    known = {"cell_shift": 0.0, "mirror_re": -1.0, "mirror_im": -1.0}
+    if w1.re and w1.im:
+        return known
+    is_rectangular = not (w3.re and w3.im)
+    known["cell_shift"] = 0.0 if is_rectangular else 0.5
+    known["mirror_re" if w1.re else "mirror_im"] = line(w1.re or w1.im)
+    if is_rectangular:
+        known["mirror_im" if w1.re else "mirror_re"] = line(w3.im or w3.re)
+    return known
 
 
 def prepared_for(function: Callable[..., Any], lattice: Lattice, precision: Precision) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from backends.algebra import rf_series
 from backends.constants import Precision
-from backends.pair import ArrayOps, Pair, pair_sqrt, select, sine_and_cosine
+from backends.pair import ArrayOps, Pair, pair_sqrt, polynomial, select, sine_and_cosine
 
 # Steps after which arguments of any ratio agree to some per mille: a step takes the square root of
 # a large ratio, and divides a small difference by four.
@@ -355,6 +355,32 @@ def ellipk(ops: ArrayOps, m: Pair, precision: Precision) -> Pair:
     return _nan_unless_finite(ops, _infinite_where(ops, is_pole, value), m)
 
 
+def _series_at_one(terms: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """P and R of E(1 - b) - 1 = b/2 (P(b) log(1/sqrt b) + R(b)) (DLMF 19.12.2)."""
+    of_log, rest, factor, digamma = [], [], 1.0, 2.0 * math.log(2.0)
+    for k in range(terms):
+        corner = (2 * k + 1) * (2 * k + 2)
+        of_log.append(factor)
+        rest.append(factor * (digamma - 1.0 / corner))
+        factor *= (k + 0.5) * (k + 1.5) / ((k + 2) * (k + 1))
+        digamma -= 2.0 / corner
+    return tuple(of_log), tuple(rest)
+
+
+# Where |1 - m| is below this, the two terms of `ellipe` have derivatives that cancel.
+_NEAR_ONE = 0.25
+_AT_ONE = {"float64": _series_at_one(26), "float32": _series_at_one(12)}
+
+
+def _ellipe_near_one(ops: ArrayOps, rest: Pair, precision: Precision) -> Pair:
+    of_log, others = (
+        polynomial([Pair(x, 0.0) for x in series], rest) for series in _AT_ONE[precision.name]
+    )
+    size = ops.log(ops.hypot(rest.re, rest.im))
+    log = Pair(-0.5 * size, -0.5 * ops.arctan2(rest.im, rest.re))
+    return 0.5 * (rest * (of_log * log + others)) + 1.0
+
+
 def ellipe(ops: ArrayOps, m: Pair, precision: Precision) -> Pair:
     rest = _one_minus(m)
     at_one = _is_zero(rest)
@@ -364,6 +390,9 @@ def ellipe(ops: ArrayOps, m: Pair, precision: Precision) -> Pair:
     first, second = duplicated(ops, (a, b, c), _STEPS[precision.name], (1, 2)).rd
     # R_D has degree -3/2, and the factor 1 - m, in units of their square, degree 1.
     value = (b * (first + second)).scale(1.0 / (3.0 * unit))
+    is_near = rest.squared_modulus() < _NEAR_ONE * _NEAR_ONE
+    close = Pair(ops.where(is_near, rest.re, _NEAR_ONE), ops.where(is_near, rest.im, 0.0))
+    value = select(ops, is_near, _ellipe_near_one(ops, close, precision), value)
     return _nan_unless_finite(ops, _guarded(ops, at_one, value), m)
 
 

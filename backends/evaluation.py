@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from backends import algebra, derived, kernel, slopes
+from backends import algebra, derived, kernel, mirrors, slopes
 from backends.argument import LatticeCoordinates
 from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
 from backends.pair import ArrayOps, Pair
 from backends.preparation import PreparedLattice, in_layout_of_numbers, prepare
 from backends.tracing import KernelFunction, Program, trace
 from wefpe_core.backend import LARGEST_ORDER
+from wefpe_core.lattice import Lattice
 
 # What the points of an evaluation are: complex numbers z, or the real coordinates (s, t) of
 # z = s omega1 + t omega3, which move with the lattice.
@@ -49,6 +50,27 @@ PLAIN_FUNCTIONS: dict[str, KernelFunction] = {
     "modified_sigma": derived.modified_sigma,
     **{f"wp_derivative_{n}": derived.wp_derivative(n) for n in range(LARGEST_ORDER + 1)},
 }
+
+# The same functions on lattices that conjugation maps to themselves.
+FUNCTIONS |= {
+    name + mirrors.SUFFIX: OperatorFunction(
+        mirrors.mirrored(values), mirrors.with_mirrored_slopes(values, of_values), rows
+    )
+    for name, (values, of_values, rows) in FUNCTIONS.items()
+    if values in mirrors.SYMMETRIES
+}
+PLAIN_FUNCTIONS |= {
+    name + mirrors.SUFFIX: mirrors.mirrored(function)
+    for name, function in PLAIN_FUNCTIONS.items()
+    if function in mirrors.SYMMETRIES
+}
+
+
+def name_on(lattice: Lattice, function: str) -> str:
+    """The name of a function of these tables that a lattice of numbers needs."""
+    name = function + mirrors.SUFFIX
+    is_known = name in FUNCTIONS or name in PLAIN_FUNCTIONS
+    return name if is_known and mirrors.has_mirrors(lattice) else function
 
 
 def rows_of(

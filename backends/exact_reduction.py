@@ -18,6 +18,7 @@ from wefpe_core._exact import GaussianRational, IntegerMatrix, exact_complex
 from wefpe_core.backend import check_lattice
 from wefpe_core.errors import InputTypeError
 from wefpe_core.lattice import Lattice
+from wefpe_core.lattice_constants import is_its_conjugate
 
 
 def exact_number(value: Any) -> GaussianRational | None:
@@ -77,6 +78,7 @@ class ReducedFrame:
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
+        self.is_real = is_its_conjugate(lattice)
         self.reduced_lattice, matrix = lattice.reduced()
         self.matrix: IntegerMatrix = matrix
         halves = self.reduced_lattice.exact
@@ -110,6 +112,17 @@ class ReducedFrame:
         elif 2 * im == tau_im:
             is_half_period = (2 * re - tau_re) % denominator == 0
         return ReducedPoint(re, im, denominator, m, n, is_half_period)
+
+    def lines_through(self, z: GaussianRational) -> tuple[bool, bool]:
+        """Whether `z` is on a vertical and on a horizontal line of symmetry of the lattice.
+
+        There a function with real invariants has a part that is 0.
+        """
+        if not self.is_real:
+            return False, False
+        across = (GaussianRational(2 * z.re, Fraction(0)), GaussianRational(Fraction(0), 2 * z.im))
+        vertical, horizontal = (self.reduce(distance).is_lattice_point for distance in across)
+        return vertical, horizontal
 
 
 @lru_cache(maxsize=512)

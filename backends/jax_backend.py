@@ -44,6 +44,7 @@ from backends.evaluation import (
     flat_constants,
     from_flat,
     has_slopes,
+    name_on,
     preparation_program,
     rows_of,
 )
@@ -615,6 +616,7 @@ class JaxBackend(ArrayJacobiFunctions[Array], ArrayFamily[Array], AbstractBacken
         if lattice.holds_tensors:
             given = _parts(lattice, dtype)
         else:
+            function = name_on(lattice, function)
             given = _table(lattice, _PRECISIONS[jnp.dtype(dtype).name])
         how = _How(function, has_table=not lattice.holds_tensors)
         rows = _values(how, points, given)

@@ -252,6 +252,14 @@ def wp_and_prime(
     return wp, wp_prime
 
 
+def wp(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    return wp_and_prime(ops, z, c, precision)[0]
+
+
+def wp_prime(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
+    return wp_and_prime(ops, z, c, precision)[1]
+
+
 def wp_in_units(terms: WpTerms, c: SeriesConstants) -> tuple[Any, Any]:
     """wp and wp', dual if the terms are; nothing is said of poles."""
     anchor, sign = terms.anchor, terms.folded.sign

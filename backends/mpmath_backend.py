@@ -39,7 +39,7 @@ from backends.mpmath_family import MpmathFamily
 from backends.mpmath_heat import MpmathHeat
 from backends.mpmath_inversion import half_periods_from_invariants, inverse_wp_at
 from backends.mpmath_jacobi import MpmathJacobiFunctions
-from backends.mpmath_precision import TwoPrecisions, context, magnitude
+from backends.mpmath_precision import TwoPrecisions, context, magnitude, on_lines
 from backends.mpmath_rows import (
     RowTable,
     green_rows,
@@ -120,7 +120,9 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
             if point.is_lattice_point:
                 return _COMPLEX_INFINITY, _COMPLEX_INFINITY
             wp, wp_prime = self._wp_and_prime_at(point, frame, value)
-            return wp, _ZERO if point.is_half_period else wp_prime
+            lines = frame.lines_through(exact)
+            slope = _ZERO if point.is_half_period else on_lines(wp_prime, -1, lines)
+            return on_lines(wp, 1, lines), slope
 
         return map_pairs(at, z)
 
@@ -174,12 +176,13 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
                 return _ZERO
             # In units of the period the terms of the polynomial cancel on tall lattices.
             height = (frame.tau[1] // frame.norm).bit_length()
-            return self._precisions.agreed(
+            found = self._precisions.agreed(
                 lambda bits: derivative_polynomial(row_table(frame, bits), point, order),
                 lambda found: [max(magnitude(found[0]), -(order + 2) * period)],
                 value,
                 extra_bits=8 * order + 10 * (1 << height),
             )[0]
+            return on_lines(found, (-1) ** order, frame.lines_through(exact))
 
         return map_elements(at, z)
 
@@ -237,7 +240,13 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
                 return special[0]
             if point.is_half_period and len(special) > 2:
                 return special[2]
-            return self._one_value(rows, point, frame, growth, homogeneity, value)
+            found = self._one_value(rows, point, frame, growth, homogeneity, value)
+            if not frame.is_real or rows is log_sigma_rows:
+                return found
+            # Of these odd functions only one is periodic; the others know the axes alone.
+            is_periodic = rows is modified_zeta_rows
+            lines = frame.lines_through(exact) if is_periodic else (not exact.re, not exact.im)
+            return on_lines(found, -1, lines)
 
         return map_elements(at, z)
 
@@ -372,7 +381,8 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
             lambda g: [max(magnitude(g[0]), -4 * period), max(magnitude(g[1]), -6 * period)],
             lattice,
         )
-        return g2, g3
+        real = (False, frame.is_real)
+        return on_lines(g2, 1, real), on_lines(g3, 1, real)
 
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""
@@ -383,7 +393,11 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
             return e1, e2, e3
         frame = reduced_frame(lattice)
         e1, e2, e3 = (
-            self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0]
+            on_lines(
+                self._wp_and_prime_at(frame.reduce(omega), frame, lattice)[0],
+                1,
+                frame.lines_through(omega),
+            )
             for omega in exact_half_periods(lattice)
         )
         return e1, e2, e3
@@ -392,7 +406,11 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
         r""":math:`\eta_k = \zeta(\omega_k)` of the basis given, evaluated there."""
         frame = reduced_frame(lattice)
         eta1, eta3 = (
-            self._one_value(zeta_rows, frame.reduce(omega), frame, 1, 1, lattice)
+            on_lines(
+                self._one_value(zeta_rows, frame.reduce(omega), frame, 1, 1, lattice),
+                -1,
+                (frame.is_real and not omega.re, frame.is_real and not omega.im),
+            )
             for omega in lattice.exact
         )
         return eta1, eta3

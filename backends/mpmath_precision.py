@@ -79,6 +79,21 @@ class TwoPrecisions:
         return ReferenceComplex.of(number._mpc_, self.dps)
 
 
+def on_lines(value: Any, parity: int, lines: tuple[bool, bool]) -> Any:
+    """An even (+1) or odd (-1) value with the part that is 0 on lines of symmetry written so.
+
+    `lines` says whether the argument is on a vertical and on a horizontal one.
+    """
+    vertical, horizontal = lines
+    if parity > 0:
+        vertical, horizontal = False, vertical or horizontal
+    if not (vertical or horizontal) or not isinstance(value, ReferenceComplex):
+        return value
+    re, im = value._mpc_
+    zero = mpmath.mpf(0)._mpf_
+    return ReferenceComplex.of((zero if vertical else re, zero if horizontal else im), value.digits)
+
+
 class ReferenceReal(mpmath.mpf):  # type: ignore[misc]  # mpmath has no types
     """A number of ``mpmath.mp`` that prints the digits it has, whatever ``mpmath.mp.dps`` is.
 

@@ -31,8 +31,9 @@ from backends.constants import (
 )
 from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
+from backends.mirrors import on_lattice
 from backends.numpy_ops import NumpyOps
-from backends.pair import ArrayOps, Pair
+from backends.pair import Pair
 from backends.tracing import KernelFunction
 from wefpe_core.backend import (
     AbstractBackend,
@@ -71,14 +72,6 @@ Array = npt.NDArray[Any]
 
 # Numbers whose parts are double precision floats already.
 _PLAIN_NUMBERS = frozenset({complex, float, np.complex128, np.float64})
-
-
-def wp(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
-    return kernel.wp_and_prime(ops, z, c, precision)[0]
-
-
-def wp_prime(ops: ArrayOps, z: Pair, c: SeriesConstants, precision: Precision) -> Pair:
-    return kernel.wp_and_prime(ops, z, c, precision)[1]
 
 
 class NumpyBackend(
@@ -126,12 +119,12 @@ class NumpyBackend(
     def wp(self, z: Any, lattice: Lattice) -> Array:
         if isinstance(lattice, DegenerateLattice):
             return self.wp_and_prime(z, lattice)[0]
-        return self._evaluate(wp, z, lattice)[0]
+        return self._evaluate(kernel.wp, z, lattice)[0]
 
     def wp_prime(self, z: Any, lattice: Lattice) -> Array:
         if isinstance(lattice, DegenerateLattice):
             return self.wp_and_prime(z, lattice)[1]
-        return self._evaluate(wp_prime, z, lattice)[0]
+        return self._evaluate(kernel.wp_prime, z, lattice)[0]
 
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
         if isinstance(lattice, DegenerateLattice):
@@ -335,6 +328,7 @@ def _evaluate(
 ) -> Sequence[Any]:
     """The values of a kernel function at `z`: one array, or NumPy scalar, per output."""
     check_lattice(lattice)
+    function = on_lattice(function, lattice)
     if type(z) in _PLAIN_NUMBERS:
         values = numpy_scalar.values_at((complex(z),), function, lattice)
         if values is not None:
@@ -363,6 +357,7 @@ def _evaluate_compiled(
 ) -> Sequence[Any]:
     """What `_evaluate` returns, computed by machine code."""
     check_lattice(lattice)
+    function = on_lattice(function, lattice)
     if type(z) in _PLAIN_NUMBERS:
         kind: Any = np.float64 if real else np.complex128
         return [kind(value) for value in compiled.value_at(z, function, lattice, real)]

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from backends import algebra, derived, kernel
 from backends.constants import prepared_for, reals_of
 from backends.emitters import numba_source
+from backends.mirrors import mirrored
 from backends.numpy_backend import PRECISIONS
 from backends.pair import Pair
 from backends.tracing import KernelFunction, trace, trace_kernel
@@ -40,6 +41,7 @@ _WITH_LIBRARY = frozenset(
     {
         *(kernel.sigma, kernel.green, algebra.inverse_wp),
         *(derived.log_sigma, derived.modified_sigma),
+        *map(mirrored, (kernel.sigma, kernel.green, derived.modified_sigma, derived.modified_zeta)),
     }
 )
 

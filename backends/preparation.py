@@ -24,7 +24,7 @@ from backends.constants import (
     series_constants,
     split_decimal,
 )
-from backends.pair import ArrayOps, Dual, Pair, pair_exp, polynomial, select, value_of
+from backends.pair import ArrayOps, Dual, Pair, polynomial, select, value_of
 from wefpe_core.extended import PI, extended_precision
 from wefpe_core.modular import theta_fourth_powers
 
@@ -187,9 +187,7 @@ def series_of_basis(
     quotient, error = quotient.scale(1.0 / unit), error.scale(1.0 / unit)
     pi_over_period = quotient + error
     low = (quotient - pi_over_period) + error
-    square = pi_over_period * pi_over_period
-    cube = square * pi_over_period
-    powers = (pi_over_period, square + 2.0 * (pi_over_period * low), cube + 3.0 * (square * low))
+    powers = (pi_over_period, *_square_and_cube(ops, pi_over_period, low, precision))
     log_period_over_pi = ops.log(length / math.pi)
     tau, nome, nome_squared = tau_and_nomes(ops, basis, precision)
     period1, period3 = (
@@ -228,8 +226,46 @@ def series_of_basis(
         eta3=eta3,
         log_period_over_pi=log_period_over_pi,
         pi_im_tau=math.pi * tau.im,
+        # Nobody asks whether a lattice of tensors is its own conjugate.
+        cell_shift=zeros,
+        mirror_re=zeros,
+        mirror_im=zeros,
         **values,
     )
+
+
+def _square_and_cube(ops: ArrayOps, x: Pair, low: Pair, precision: Precision) -> tuple[Pair, Pair]:
+    """(x + low)^2 and (x + low)^3, rounded once: their errors would be those of wp and wp'."""
+    constant, rest = (Pair(ops.constant(y.re), ops.constant(y.im)) for y in (x, low))
+    square, error = _product_and_error_of_pairs(ops, constant, constant, precision)
+    error = error + 2.0 * (constant * rest)
+    cube, error_of_cube = _product_and_error_of_pairs(ops, square, constant, precision)
+    error_of_cube = error_of_cube + (error * constant + square * rest)
+
+    def differentiated(exact: Pair, plain: Pair) -> Pair:
+        return Pair(
+            ops.with_derivative_of(exact.re, lambda: plain.re),
+            ops.with_derivative_of(exact.im, lambda: plain.im),
+        )
+
+    plain = x * x
+    return differentiated(square + error, plain), differentiated(cube + error_of_cube, plain * x)
+
+
+def _product_and_error_of_pairs(
+    ops: ArrayOps, x: Pair, y: Pair, precision: Precision
+) -> tuple[Pair, Pair]:
+    """The rounded product of two complex numbers and its rounding error."""
+    x_re, x_im, y_re, y_im = (halves(ops, z, precision) for z in (x.re, x.im, y.re, y.im))
+    parts = []
+    for first, second, sign in (
+        ((x_re, y_re), (x_im, y_im), -1.0),
+        ((x_re, y_im), (x_im, y_re), 1.0),
+    ):
+        (p, p_error), (q, q_error) = (product_and_error(*pair) for pair in (first, second))
+        total, error = two_sum(p, sign * q)
+        parts.append((total, error + (p_error + sign * q_error)))
+    return Pair(parts[0][0], parts[1][0]), Pair(parts[0][1], parts[1][1])
 
 
 def in_layout_of_numbers(constants: Any, precision: Precision) -> Any:
@@ -278,7 +314,9 @@ def tau_and_nomes(
     """
     tau, error = _tau_and_error(ops, basis, precision)
     exponent = math.pi * tau.times_i()
-    nome, square = pair_exp(ops, exponent), pair_exp(ops, 2.0 * exponent)
+    (nome, error1), (square, error2) = (
+        _exp_and_error(ops, x, precision) for x in (exponent, 2.0 * exponent)
+    )
     pi = _PI[precision.name]
 
     def product_error(x: Any, x_error: Any) -> Any:
@@ -290,7 +328,24 @@ def tau_and_nomes(
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
-    return tau, nome + nome * correction, square + square * (2.0 * correction)
+    return (
+        tau,
+        nome + (nome * correction + error1),
+        square + (square * (2.0 * correction) + error2),
+    )
+
+
+def _exp_and_error(ops: ArrayOps, x: Pair, precision: Precision) -> tuple[Pair, Pair]:
+    """e^x, and what is lost in the product of its modulus with a cosine and a sine."""
+    modulus = ops.exp(x.re)
+    value = Pair(modulus * ops.cos(x.im), modulus * ops.sin(x.im))
+    size = halves(ops, ops.constant(modulus), precision)
+
+    def error(rounded: Any, factor: Any) -> Any:
+        product, rest = product_and_error(size, halves(ops, ops.constant(factor), precision))
+        return (product - ops.constant(rounded)) + rest
+
+    return value, Pair(error(value.re, ops.cos(x.im)), error(value.im, ops.sin(x.im)))
 
 
 def _tau_and_error(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:

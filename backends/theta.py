@@ -115,9 +115,15 @@ class NomeTerms(NamedTuple):
     difference: Pair
 
 
-def nome_terms(f: FoldedArgument, nome: Pair, precision: Precision) -> NomeTerms:
-    """They are right where |B| is at most the square root of |q|, or Im v below 5."""
-    growth = 1.0 / (f.decay + precision.underflow_guard)
+def nome_terms(
+    f: FoldedArgument, nome: Pair, precision: Precision, growth: Any = None
+) -> NomeTerms:
+    """They are right where |B| is at most the square root of |q|, or Im v below 5.
+
+    `growth` is e^(2 Im v) if its modulus far out counts, because the nome has a derivative.
+    """
+    if growth is None:
+        growth = 1.0 / (f.decay + precision.underflow_guard)
     # The difference of decay and growth, relatively exact near the real axis.
     minus = -(f.one_minus_decay * ((1.0 + f.decay) * growth))
     plus, sine = f.decay + growth, 2.0 * f.sin_cos
@@ -221,8 +227,17 @@ class JacobiThetas(NamedTuple):
     plain: tuple[Pair, Pair, Pair, Pair]
 
 
-def jacobi_thetas(ops: ArrayOps, z: Pair, c: ThetaConstants, precision: Precision) -> JacobiThetas:
-    """The four theta functions about the half-period nearest to z."""
+# Up to here e^(2 Im v) times the nome that stands for 0 is below eps (`parameter_constants`).
+_LARGEST_HEIGHT = {"float64": 650.0, "float32": 64.0}
+
+
+def jacobi_thetas(
+    ops: ArrayOps, z: Pair, c: ThetaConstants, precision: Precision, nome_moves: bool = False
+) -> JacobiThetas:
+    """The four theta functions about the half-period nearest to z.
+
+    If the nome has a derivative, that of a nome 0 is right up to Im v = 325.
+    """
     z = z.scale(c.series.unit)
     cell = locate(ops, z, c.series, precision)
     n_half = 0.5 * ops.rint(2.0 * cell.row)
@@ -231,7 +246,11 @@ def jacobi_thetas(ops: ArrayOps, z: Pair, c: ThetaConstants, precision: Precisio
     offset = offset_from(ops, z, m, n, c.series, precision)
     f = fold(ops, offset, c.series, precision)
     shrink = ops.exp(-f.v.im)  # theta_1 and theta_2 come over e^(Im v)
-    terms = nome_terms(f, c.nome, precision)
+    growth = None
+    if nome_moves:
+        height, largest = 2.0 * f.v.im, _LARGEST_HEIGHT[precision.name]
+        growth = ops.exp(ops.where(height < largest, height, largest))
+    terms = nome_terms(f, c.nome, precision, growth)
     t1, t2, t3, t4 = (theta_series(f, terms, c.nome, k, 0) for k in (1, 2, 3, 4))
     t1 = t1.scale(f.sign)
     values, plain = (
@@ -605,7 +624,7 @@ def jacobi_of_arrays(
     c, is_case = parameter_constants(ops, m, precision)
     u, is_lost = sheltered(ops, u, c.series, precision)
     has_no_value = has_no_value | is_lost
-    thetas = jacobi_thetas(ops, u, c, precision)
+    thetas = jacobi_thetas(ops, u, c, precision, nome_moves=True)
     real = (u.im == 0.0) & (m.im == 0.0)
     weights = {letter: _by_letter(ops, letter, c.weights, is_case) for letter in LETTERS}
 

@@ -23,7 +23,7 @@ from backends.constants import (
     prepare_numbers,
     prepared_for,
 )
-from backends.evaluation import PLAIN_FUNCTIONS
+from backends.evaluation import PLAIN_FUNCTIONS, name_on
 from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.pair import Pair
@@ -70,7 +70,8 @@ class TorchBackend(
     ----------
     compile
         Compile each function with ``torch.compile``. It pays from some ten thousand points
-        on; the first call of each function takes seconds.
+        on; the first call of each function takes from seconds to a minute or more. What further
+        derivatives and the transforms of ``torch.func`` ask for is computed without it.
 
     Notes
     -----
@@ -261,6 +262,7 @@ class TorchBackend(
             return torch.view_as_complex(parts).unbind()
 
     def _on_numbers(self, function: str, points: Tensor, lattice: Lattice) -> Tensor:
+        function = _name_on(lattice, function)
         is_plain = function in PLAIN_FUNCTIONS or needs_plain_torch()
         if is_plain or torch.compiler.is_compiling() or _is_recorded(points):
             # In a graph the constants are numbers, and a compiler fuses what is done with them.
@@ -287,6 +289,10 @@ def _is_recorded(points: Tensor) -> bool:
 def _constants(lattice: Lattice, precision: Precision) -> SeriesConstants:
     """The constants of a lattice of numbers; a traced graph contains only their values."""
     return prepare_numbers(lattice, precision)
+
+
+def _name_on(lattice: Lattice, function: str) -> str:
+    return name_on(lattice, function)
 
 
 class _KnownValues(NamedTuple):
@@ -319,6 +325,7 @@ def _host_tensors(values: tuple[complex, ...]) -> Any:
 # What the decorator torch.compiler.assume_constant_result sets. Using the decorator would import
 # the whole compiler with this module; the compile tests fail if torch renames the mark.
 _constants._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_name_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _known_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _known_values._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -75,14 +75,26 @@ def duplication(subject: Subject, z: Array, other: Array, lattice: Lattice) -> A
 
 
 def homogeneity(subject: Subject, z: Array, other: Array, lattice: Lattice) -> Any:
-    """DLMF 23.10(iv) for the complex factor 2 + 2i, whose products are exact."""
+    """DLMF 23.10(iv) for the complex factor 2 + 2i, whose products are exact.
+
+    The rounded constants of the two lattices differ. So the residual is measured against
+    |f| + |z f'| + p^-k, as errors of values are: z next to the origin, p the shortest period.
+    """
     factor = 2 + 2j
     scaled = Lattice(factor * complex(lattice.omega1), factor * complex(lattice.omega3))
     here = subject.evaluate("wp_and_prime", z, lattice=lattice)
     there = subject.evaluate("wp_and_prime", factor * z, lattice=scaled)
+    a, b = (2 * complex(omega) for omega in lattice.reduced()[0].exact)
+    offset = z - np.rint((z / a).imag / (b / a).imag) * b
+    distance = np.abs(offset - np.rint((offset / a).real) * a)
+    second = 6 * here[0] ** 2 - complex(subject.backend.invariants(lattice)[0]) / 2
+    scales = (
+        distance * np.abs(here[1]) + abs(a) ** -2,
+        distance * np.abs(second) + abs(a) ** -3,
+    )
     return np.stack(
         [
-            identities.homogeneity(here[k], there[k], np.complex128(factor), degree)
+            identities.homogeneity(here[k], there[k], np.complex128(factor), degree, scales[k])
             for k, degree in ((0, -2), (1, -3))
         ]
     )

@@ -16,6 +16,7 @@ from typing import Any
 from verification.functions import SYMBOLS
 from verification.judge import DamagedFileError
 from verification.precision_report import summary_table
+from verification.search import REGION
 from wefpe_core import WefpeError
 from wefpe_core.reporting import markdown_table
 
@@ -54,8 +55,10 @@ def fill_pages(folder: Path, pages: Iterable[Path]) -> None:
 def update_readme(report: Path, claims: Path, readme: Path = README) -> None:
     """Rewrite the tables of README.md from report.json and claims.json of the last run."""
     try:
+        measured = json.loads(report.read_text("utf-8"))
         tables = {
-            "precision": precision_table(json.loads(report.read_text("utf-8"))),
+            "precision": precision_table(measured),
+            "search": search_line(measured),
             "claims": claims_table(json.loads(claims.read_text("utf-8"))["claims"]),
         }
     except (ValueError, KeyError) as error:
@@ -79,6 +82,28 @@ def precision_table(report: Mapping[str, Any]) -> str:
     return (
         f"{table}\n{report['summary']} (`nox -s verify`; {where['versions']}; {where['platform']}; "
         f"size {where['size']})."
+    )
+
+
+def search_line(report: Mapping[str, Any]) -> str:
+    """The largest errors of wp and wp' in the report at the points that searches found."""
+    largest: dict[tuple[str, bool], Mapping[str, Any]] = {}
+    for row in report["rows"]:
+        if row["region"] == REGION and row["function"] in ("wp", "wp_prime"):
+            key = (row["dtype"], row["subject"].endswith("tensors"))
+            largest[key] = max(largest.get(key, row), row, key=lambda row: row["largest"])
+    if not largest:
+        raise KeyError(f"no row of the region {REGION!r}")
+    listed = "; ".join(
+        f"{row['largest']:.2f} in {dtype}{' on lattices of tensors' if is_of_tensors else ''} "
+        f"({SYMBOLS[row['function']]}, {row['subject']})"
+        for (dtype, is_of_tensors), row in sorted(largest.items())
+    )
+    return (
+        "Random points do not find the largest errors, so climbs look for them "
+        "(`wefpe verify --search SECONDS`). At [the points found]"
+        "(verification/hardest_points.json) the largest errors of ℘ and ℘′, in eps, are "
+        f"{listed} (`wefpe verify`, size {report['circumstances']['size']})."
     )
 
 

@@ -227,6 +227,9 @@ def _random_lattice(rng: np.random.Generator) -> Lattice:
     on_circle = x + 1j * np.sqrt(1 - x * x)
     near_square = 1j + 0.01 * x * (1 - 1j)
     tau = rng.choice([x + 1j * y, 1j * y, 0.5 + 1j * y, on_circle, near_square])
+    if rng.random() < 0.15:  # rhombs about the real axis: conjugation maps these to themselves
+        corner = complex(np.exp(1j * np.pi * rng.uniform(1 / 6, 1 / 3)))
+        return Lattice(corner, -corner.conjugate())
     size = np.exp(rng.uniform(-1, 1)) * rng.choice([1.0, np.exp(2j * np.pi * rng.random())])
     return Lattice(complex(size), complex(size * tau))
 

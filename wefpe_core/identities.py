@@ -81,7 +81,7 @@ def duplication(p: Any, dp: Any, p_double: Any, g2: Any) -> Any:
     return _residual(4 * (p_double + 2 * p) * dp * dp - ddp * ddp, left_size + ddp_size**2)
 
 
-def homogeneity(value: Any, scaled_value: Any, factor: Any, degree: int) -> Any:
+def homogeneity(value: Any, scaled_value: Any, factor: Any, degree: int, scale: Any = 0.0) -> Any:
     r""":math:`f(cz|c\Lambda) = c^{degree} f(z|\Lambda)` (DLMF 23.10(iv); 23.10.17 for wp).
 
     Parameters
@@ -92,8 +92,13 @@ def homogeneity(value: Any, scaled_value: Any, factor: Any, degree: int) -> Any:
         c, not zero.
     degree
         -2 for wp, -3 for wp', -1 for zeta, 1 for sigma, -4 for g2, -6 for g3.
+    scale
+        What else errors of f at z are measured against. Two values of wp' that is 1e-263 between
+        the rows of a tall lattice agree as well as their arguments do, which is not to some eps.
     """
-    return _agreement(scaled_value, factor**degree * value)
+    expected = factor**degree * value
+    size = abs(scaled_value) + abs(expected) + abs(factor) ** degree * scale
+    return _residual(scaled_value - expected, size)
 
 
 def periodicity(value: Any, translated: Any) -> Any:

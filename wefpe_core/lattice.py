@@ -187,7 +187,11 @@ class Lattice:
 
     @classmethod
     def equianharmonic(cls, g3: Any = 1.0) -> Lattice:
-        """Hexagonal lattice: invariants 0 and `g3`."""
+        """Hexagonal lattice: invariants 0 and `g3`.
+
+        No lattice of doubles is exactly hexagonal. That of the rounded half-periods, which all
+        functions take as exact, has a g2 of some 1e-16 instead of 0.
+        """
         return cls.from_invariants(0.0, g3)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -464,3 +465,27 @@ def test_what_has_no_limit_says_so(name):
     ):
         with pytest.raises(DegenerateLatticeError, match="kappa_squared"):
             call()
+
+
+@pytest.mark.parametrize("distance", [1e-15, 1e-12, 1e-8, 1e-4, 0.1, 0.2499, 0.2501, 0.5])
+@pytest.mark.parametrize("direction", [-1, 1, 1j, 0.6 - 0.8j])
+def test_ellipe_and_its_slope_next_to_one(distance, direction):
+    """E' = (E - K)/(2m); where E is a sum of two terms, their slopes cancel at 1."""
+    torch = pytest.importorskip("torch")
+    ceiling = (
+        load_contracts()["accuracy_of_tensor_lattices"]["ellipe by m"]["complex128"]["largest"]
+        * EPS
+    )
+    m = torch.tensor([1 + distance * direction], dtype=torch.complex128, requires_grad=True)
+    value = get_backend("torch").ellipe(m)
+    (slope,) = torch.autograd.grad(value.real.sum(), m)
+    with mpmath.workdps(40):
+        exact = mpmath.mpmathify(complex(m.detach()[0]))
+        e, k = mpmath.ellipe(exact), mpmath.ellipk(exact)
+        want = (e - k) / (2 * exact)
+        assert abs(mpmath.mpmathify(complex(value.detach()[0])) - e) <= 6 * EPS * (
+            abs(e) + abs(want)
+        )
+        second = mpmath.diff(lambda t: (mpmath.ellipe(t) - mpmath.ellipk(t)) / (2 * t), exact)
+        scale = abs(want) + abs(exact * second)
+        assert abs(mpmath.mpmathify(complex(slope[0]).conjugate()) - want) <= ceiling * scale

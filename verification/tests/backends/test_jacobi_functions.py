@@ -21,6 +21,7 @@ from wefpe_core.jacobi_functions import JACOBI_KINDS, MAX_DERIVATIVE, JacobiFunc
 
 NUMPY = get_backend("numpy")
 TORCH = get_backend("torch")
+BY_M = load_contracts()["accuracy_of_tensor_lattices"]["cn by m"]["complex128"]["largest"]
 TRUTH = get_backend("mpmath", dps=25)
 FLINT = get_backend("flint", digits=25)
 LAWS = load_contracts()["laws"]["residual"]["complex128"]["largest"]
@@ -331,6 +332,22 @@ def test_limits_are_exact_far_out():
     assert sn.tolist() == [1, -1]
     assert cn[0].real == pytest.approx(2 * math.exp(-600), rel=1e-13)
     assert am.real == pytest.approx([math.pi / 2, -math.pi / 2], rel=1e-15)
+
+
+@pytest.mark.parametrize("u", [0.5, 20.0, 60.0, 200.0 + 0.5j, 320.0])
+def test_gradients_in_m_at_one_are_right_far_out(u: complex) -> None:
+    """d cn/dm = (sinh cosh - u) sinh/(4 cosh^2) and that of dn -(sinh cosh + u) sinh/(4 cosh^2)."""
+    m = torch.ones(1, dtype=torch.complex128, requires_grad=True)
+    _, cn, dn, _ = TORCH.ellipj(torch.tensor([u], dtype=torch.complex128), m)
+    with mpmath.workdps(40):
+        x = mpmath.mpmathify(u)
+        sinh, cosh = mpmath.sinh(x), mpmath.cosh(x)
+        wants = [(s * sinh * cosh - x) * sinh / (4 * cosh**2) for s in (1, -1)]
+        scale = abs(x * mpmath.cosh(x))  # the derivative of both in u, nearly
+        for value, want in zip((cn, dn), wants, strict=True):
+            (slope,) = torch.autograd.grad(value.real.sum(), m, retain_graph=True)
+            error = abs(mpmath.mpmathify(complex(slope[0]).conjugate()) - want)
+            assert in_eps(float(error / (abs(want) + scale)), "complex128") <= BY_M
 
 
 def test_quotients_of_functions_that_underflow():

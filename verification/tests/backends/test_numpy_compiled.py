@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the numba extra is not installed")
 
-from backends import numpy_backend, numpy_compiled
+from backends import kernel, numpy_compiled
 from backends.numpy_backend import NumpyBackend
 from verification import cases
 from verification.functions import FUNCTIONS as QUESTIONS
@@ -173,7 +173,7 @@ def test_memory_of_every_kind_is_read_and_never_written_nor_compiled_for(
 ) -> None:
     z = points(64)
     want = backend.wp(z, OBLIQUE)
-    at_points = numpy_compiled._compiled(numpy_backend.wp, "float64", False).at_points
+    at_points = numpy_compiled._compiled(kernel.wp, "float64", False).at_points
     signatures = len(at_points.signatures)
     read_only = z.copy()
     read_only.flags.writeable = False
@@ -312,8 +312,8 @@ with warnings.catch_warnings(record=True) as caught:
     value = backend.wp(0.3 + 0.4j, lattice)
     array = backend.wp(np.array([0.3 + 0.4j]), lattice)
     backend.green(0.3 + 0.4j, lattice)
-from backends import numpy_compiled, numpy_backend
-code = numpy_compiled._compiled(numpy_backend.wp, "float64", False)
+from backends import numpy_compiled, kernel
+code = numpy_compiled._compiled(kernel.wp, "float64", False)
 hits = sum(code.at_number.stats.cache_hits.values()) + sum(code.at_points.stats.cache_hits.values())
 print(json.dumps([[str(w.message) for w in caught], str(value), str(array[0]), hits]))
 """

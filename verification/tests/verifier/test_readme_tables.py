@@ -15,8 +15,22 @@ REPORT = {
     "circumstances": {"versions": "wefpe 1", "platform": "here", "size": "small"},
     "summary": "2 rows measured, 0 failures",
     "rows": [
-        {"subject": s, "dtype": "complex128", "function": "wp", "count": 10, "largest": e}
-        for s, e in (("numpy", 1.25), ("numpy", 1.5), ("torch cpu", 2.0))
+        {
+            "subject": s,
+            "dtype": "complex128",
+            "function": "wp",
+            "region": r,
+            "count": n,
+            "largest": e,
+        }
+        for s, r, n, e in (
+            *(("numpy", "generic", 10, 1.25), ("numpy", "generic", 10, 1.5)),
+            *(("torch cpu", "generic", 10, 2.0), ("numpy", "hardest points", 0, 1.375)),
+            *(
+                ("torch cpu", "hardest points", 0, 1.0),
+                ("torch cpu tensors", "hardest points", 0, 3.5),
+            ),
+        )
     ],
 }
 CLAIMS = {
@@ -33,6 +47,7 @@ def test_tables_are_written_between_their_markers_and_nothing_else_changes(tmp_p
     page = tmp_path / "README.md"
     page.write_text(
         "top\n<!-- precision -->\nold\n<!-- end of precision -->\nmiddle\n"
+        "<!-- search --><!-- end of search -->\n"
         "<!-- claims --><!-- end of claims -->\nbottom\n",
         encoding="utf-8",
     )
@@ -41,7 +56,9 @@ def test_tables_are_written_between_their_markers_and_nothing_else_changes(tmp_p
         assert cli.main(["docs", "readme", *files, "--readme", str(page)]) == 0
         text = page.read_text("utf-8")
         assert text.startswith("top\n<!-- precision -->\n| largest error")
-        assert "| ℘ | complex128 | 30 | 1.50 | 2.00 |" in text
+        assert "| ℘ | complex128 | 30 | 1.50 | 2.00 | 3.50 |" in text
+        assert "1.38 in complex128 (℘, numpy)" in text
+        assert "3.50 in complex128 on lattices of tensors" in text
         assert "old" not in text
         assert "of 2, 1 false, 1 true (`wefpe claims`" in text
         assert text.endswith("<!-- end of claims -->\nbottom\n")
