@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding, build_encoding
-from training.encodings.registry import encoding_class
+from training.encodings.registry import available_encodings, encoding_class
 from wefpe_core import InputError
 from wefpe_core.errors import import_optional
 
@@ -76,7 +76,8 @@ def _description(attachment: Any) -> dict[str, Any]:
             f"the encoding is wrapped in {type(encoding).__name__}: merge or unload the adapter "
             "before save_pretrained, or save the adapter alone"
         )
-    if encoding_class(encoding.name) is not type(encoding):
+    name = encoding.name
+    if name not in available_encodings() or encoding_class(name) is not type(encoding):
         raise InputError(
             f"{type(encoding).__name__} cannot be saved by name: it is not the encoding registered "
             f"as {encoding.name!r} (register_encoding)"

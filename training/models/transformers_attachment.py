@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ class Backbone:
     # the embeddings ask `interpolate_pos_encoding` for the table, and the encoding answers.
     tokens: str | None = None
     rotation: str | None = None  # the module that makes the cosines and sines of its own rotation
+    hands_keywords_on: bool = True  # its attention does, to the attention function
     drops_patches: bool = False  # by `noise`, and those that are left come in another order
 
 
@@ -69,6 +70,7 @@ BACKBONES: dict[str, Backbone] = {
         layers=_CLIP.layers,
         attention=_CLIP.attention,
         n_prefix=0,
+        hands_keywords_on=False,
     ),
     "ViTMAEModel": Backbone(drops_patches=True),
 }
@@ -192,6 +194,10 @@ class TransformersAttachment(AbstractAttachment):
         self.hook(self.model.register_forward_pre_hook, self._begin_pass, with_kwargs=True)
         for layer, attention in enumerate(self._attentions()):
             attention.config = ConfigOfLayer(attention.config, self, layer)
+            if not backbone.hands_keywords_on:
+                self.hook(
+                    attention.register_forward_pre_hook, _put_pass_into_mask, with_kwargs=True
+                )
 
     def restore(self) -> None:
         embeddings, backbone = self.model.embeddings, self.backbone
@@ -265,6 +271,22 @@ def _ask_encoding(
     return arguments, {**options, _ASK: True}
 
 
+class MaskAndPass(NamedTuple):
+    """What stands for a mask where nothing else reaches the attention function."""
+
+    mask: Tensor | None
+    current: ForwardPass
+
+
+def _put_pass_into_mask(
+    module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if _PASS in options:
+        both = MaskAndPass(options.get("attention_mask"), options[_PASS])
+        options = {**options, "attention_mask": both}
+    return arguments, options
+
+
 def _rotate_nothing(images: Tensor) -> tuple[Tensor, Tensor]:
     """The cosines and sines of no token: a model takes all of its tokens for prefix tokens."""
     nothing = images.new_empty(0, 1)
@@ -312,12 +334,14 @@ def attention_with_position(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | MaskAndPass | None,
     **options: Any,
 ) -> Any:
     """An attention function of transformers: the one of the model, with rotation and bias."""
     place: ConfigOfLayer = module.config
     current: ForwardPass | None = options.pop(_PASS, None)
+    if isinstance(attention_mask, MaskAndPass):
+        attention_mask, current = attention_mask
     if current is None:
         raise InputError("attention was called outside a forward pass of the whole model")
     attachment, layer = place.attachment, place.layer
