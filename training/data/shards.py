@@ -1,10 +1,10 @@
 """Images in tar files, as WebDataset packs them: few large files instead of a million small ones.
 
-The library `webdataset` reads shards from end to end and shuffles within a buffer. What a run
-has seen then depends on the number of workers, and a run cannot go on where it stopped. Here the
-headers are read once, and after that an image is a stretch of bytes in a file. Every order is as
-good as another, so shards have the plan of batches that files have: from the seed, for each process its part,
-resumed to the image. The shards must be on a disk that reads anywhere; pipes and addresses are not.
+The library of that name reads shards from end to end and shuffles within a buffer, each worker
+its own. Here the headers are read once, and after that an image is a stretch of bytes in a file.
+So shards have the plan of batches that files have: its order follows from the seed alone, each
+process has its part, and a run goes on at the batch where it stopped. In return the shards must be
+files that can be read anywhere. Pipes and addresses are not served.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ _KEEPER = "_position_attachment"  # the attribute of a model that holds its atta
 def attach(model: Model, encoding: AbstractEncoding) -> Model:
     """Give a vision transformer of timm or Hugging Face another position encoding.
 
-    The learned table and the rotation of the model leave it, so position enters once. The encoding becomes
+    The learned table and the rotation of the model leave it, so position enters once. The encoding
+    becomes
     ``model.encoding``, with its parameters in ``parameters()`` and in the state dict. A state dict
     of an attached model loads into another one with an encoding of the same kind attached.
 

@@ -116,9 +116,7 @@ class AbstractAttachment(ABC):
                 bias = bias_of_tokens(tokens, self.encoding, current.grid, layer)
                 bias = None if bias is None else bias[None]
             else:
-                bias = _bias_of_those_left(
-                    tokens, self.encoding, current.grid, layer, current.left
-                )
+                bias = _bias_of_those_left(tokens, self.encoding, current.grid, layer, current.left)
         if bias is None or mask is None:
             return mask if bias is None else bias
         if mask.dtype == torch.bool:

@@ -77,8 +77,7 @@ BACKBONES: dict[str, Backbone] = {
 
 # Those that are known and have no grid of (height, width) for all tokens.
 REFUSED = {
-    "VideoMAEModel": "its tokens are tubes of several frames, and an encoding has two axes, not time",
-    "VideoMAEEncoder": "its tokens are tubes of several frames",
+    "VideoMAEModel": "its tokens are tubes of frames: encodings have rows and columns, not time",
     "Siglip2VisionModel": "the images of one batch have different grids, padded to one length",
     "SwinModel": "attention is within shifted windows",
     "Swinv2Model": "attention is within shifted windows",
