@@ -22,6 +22,7 @@ from wefpe_core.errors import import_optional
 
 ENCODING_FILE = "wefpe_encoding.safetensors"
 _KEY = "wefpe"  # of the metadata in that file
+_CONFIG = "config.json"
 _FORMAT = 1
 # No attention has this name, and the error of transformers shows it: it says what to do.
 _REFUSED_ATTENTION = "wefpe.load_attached"
@@ -42,6 +43,11 @@ class KeepsEncoding:
         **options: Any,
     ) -> Any:
         attachment, folder = self.attachment, Path(save_directory)
+        if options.get("push_to_hub"):
+            raise InputError(
+                "push_to_hub=True would upload the model before its encoding is written: call "
+                "save_pretrained(folder), then huggingface_hub.upload_folder"
+            )
         metadata = _description(attachment)
         state = dict(self.whole.state_dict() if state_dict is None else state_dict)
         table = attachment.table_now()
@@ -61,7 +67,7 @@ class KeepsEncoding:
                 folder / ENCODING_FILE,
                 metadata={_KEY: json.dumps(metadata)},
             )
-            config = folder / "config.json"
+            config = folder / _CONFIG
             content = json.loads(config.read_text(encoding="utf-8"))
             content["attn_implementation"] = _REFUSED_ATTENTION
             config.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -117,6 +123,9 @@ def load_attached(model_class: Any, folder: Any, **options: Any) -> Any:
     file = Path(folder) / ENCODING_FILE
     if not file.is_file():
         raise InputError(f"{folder} has no {ENCODING_FILE}: no encoding was saved with the model")
+    config = json.loads((file.parent / _CONFIG).read_text(encoding="utf-8"))
+    if config.get("attn_implementation") != _REFUSED_ATTENTION:
+        raise InputError(f"the model in {folder} was saved after {ENCODING_FILE}, without encoding")
     safetensors = import_optional("safetensors", purpose="load_attached", extra="encodings")
     with safetensors.safe_open(file, "pt") as opened:
         metadata = json.loads((opened.metadata() or {}).get(_KEY, "{}"))

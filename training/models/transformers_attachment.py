@@ -91,7 +91,7 @@ def backbone_in(model: nn.Module) -> nn.Module | None:
     """
     found = [module for module in model.modules() if _name_among(module, BACKBONES)]
     refused = [name for module in model.modules() if (name := _name_among(module, REFUSED))]
-    if refused:
+    if refused and not found:
         raise InputError(f"{refused[0]} cannot take an encoding: {REFUSED[refused[0]]}")
     if len(found) > 1:
         names = ", ".join(type(module).__name__ for module in found)
