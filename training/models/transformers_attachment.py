@@ -241,7 +241,10 @@ class TransformersAttachment(AbstractAttachment):
             if noise is None:  # what the model would draw, drawn here to know it
                 height, width = current.grid
                 noise = torch.rand(images.shape[0], height * width, device=images.device)
-            arguments, options = arguments[:1] + arguments[2:], {**options, "noise": noise}
+            if len(arguments) > 1:
+                arguments = (images, noise, *arguments[2:])
+            else:
+                options = {**options, "noise": noise}
             n_left = int(noise.shape[1] * (1 - module.config.mask_ratio))
             current.left = noise.argsort(dim=1)[:, :n_left]
         return arguments, {**options, _PASS: current}

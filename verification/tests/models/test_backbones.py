@@ -282,6 +282,22 @@ def test_the_vision_tower_of_a_pair_is_changed_and_the_other_is_not(tmp_path):
     assert torch.equal(loaded(**given).image_embeds, want)
 
 
+@needs_transformers
+@pytest.mark.parametrize("name", ["DINOv2", "DINOv2 with registers", "DINOv3"])
+def test_the_backbones_for_detectors_have_the_features_of_the_models(name):
+    import transformers
+
+    case = CASES[name]
+    model = case.make()
+    backbone_class = getattr(transformers, type(model).__name__.replace("Model", "Backbone"))
+    backbone = backbone_class(model.config).eval()
+    backbone.load_state_dict(model.state_dict())
+    attach(model, Double(*PLACES))
+    attach(backbone, Double(*PLACES))
+    want = tokens_of(case, model, images((2, 5)))[:, -10:].mT.unflatten(-1, (2, 5))
+    assert torch.equal(backbone(images((2, 5))).feature_maps[-1], want)
+
+
 def small_vit(**options):
     return CASES["ViT"].make(**options)
 
