@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from training.data.encoded import AbstractEncodedSource, Reading
 from training.data.folders import SUFFIXES, folder_of, is_label, names_of_classes
@@ -40,8 +41,8 @@ class Shard:
 
     file: Path
     names: tuple[str, ...]
-    places: np.ndarray  # (n, 2) int64: first byte and number of bytes
-    labels: np.ndarray  # (n,) int64
+    places: NDArray[np.int64]  # (n, 2) int64: first byte and number of bytes
+    labels: NDArray[np.int64]  # (n,) int64
 
 
 class ShardSource(AbstractEncodedSource):

@@ -120,7 +120,7 @@ class TransformersAttachment(AbstractAttachment):
         name = _name_among(model, BACKBONES)
         assert name is not None  # `backbone_in` found it
         self.name, self.backbone = name, BACKBONES[name]
-        self.table_module: nn.Module | None = None  # the nn.Embedding around the table, if any
+        self.table_module: Any = None  # the nn.Embedding around the table, if any
         self.saved_from: list[nn.Module] = []  # models whose save_pretrained keeps the encoding
 
     @property
@@ -205,7 +205,7 @@ class TransformersAttachment(AbstractAttachment):
         if backbone.rotation is not None:
             del self.model.get_submodule(backbone.rotation).forward
         if backbone.table is not None:
-            back: nn.Module | nn.Parameter | None = self.table_now()
+            back: Any = self.table_now()
             if self.table_module is not None:
                 self.table_module.weight = back
                 back = self.table_module
