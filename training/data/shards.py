@@ -132,7 +132,7 @@ def read_shard(file: Path) -> Shard:
                     assert content is not None  # it is a file
                     for label in _label(content.read(), suffix, f"{member.name} in {file}"):
                         labels[key] = label
-                tar.members = []  # else every header is kept
+                tar.members = []  # type: ignore[attr-defined]  # else every header is kept
     except tarfile.TarError as error:
         raise DataError(f"{file} cannot be read as a tar file: {error}") from error
     lonely = next((key for key in images if key not in labels), None)

@@ -94,7 +94,8 @@ def _recognised(model: nn.Module) -> tuple[Any, type[AbstractAttachment], tuple[
         core = model
         heads = getattr(getattr(core.blocks[0], "attn", None), "num_heads", 1)
         return core, TimmAttachment, (core.embed_dim, len(core.blocks), heads)
-    if isinstance(model, nn.Module) and (core := backbone_in(model)) is not None:
+    core = backbone_in(model) if isinstance(model, nn.Module) else None
+    if core is not None:
         config = core.config
         numbers = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads)
         return core, TransformersAttachment, numbers

@@ -154,7 +154,8 @@ class TransformersAttachment(AbstractAttachment):
         heads = {(_n_heads(part), part.head_dim) for part in self._attentions()}
         if heads != {(encoding.size.num_heads, encoding.size.head_dim)}:
             raise InputError("the model has other heads than hidden_size / num_attention_heads")
-        if self.backbone.tokens and getattr(self.model.config, "hidden_dropout_prob", 0.0):
+        dropout: float = getattr(self.model.config, "hidden_dropout_prob", 0.0)
+        if self.backbone.tokens is not None and dropout:
             raise InputError(
                 f"the position would escape the hidden_dropout_prob of {self.name}: set it to 0"
             )
@@ -178,8 +179,9 @@ class TransformersAttachment(AbstractAttachment):
         embeddings, backbone = self.model.embeddings, self.backbone
         if backbone.table is not None:
             table, name = _part(self.model, backbone.table), backbone.table.rpartition(".")[2]
-            self.table_module = table if isinstance(table, nn.Module) else None
-            self.table = table.weight if isinstance(table, nn.Module) else table
+            is_module = isinstance(table, nn.Module)
+            self.table_module = table if is_module else None
+            self.table = table.weight if is_module else table
             setattr(embeddings, name, None)
         if hasattr(embeddings, _ASK):
             setattr(embeddings, _ASK, self._table)

@@ -37,8 +37,8 @@ class Case:
     """A kind of model: how to make a small one, and what its outputs are."""
 
     library: str
-    make: Callable[..., nn.Module]
-    tokens: Callable[[nn.Module, Tensor], Tensor]
+    make: Callable[..., Any]
+    tokens: Callable[[Any, Tensor], Tensor]
     projections: tuple[str, str] | None = ("q_proj", "k_proj")  # that LoRA adapts
     n_prefix: int = 1  # tokens that the model's own table has rows for
     table: str | None = None  # of the model, in its state dict
@@ -160,11 +160,11 @@ CASES: dict[str, Case] = {
 }
 
 
-def attached(case: Case, encoding: Any = None) -> nn.Module:
+def attached(case: Case, encoding: Any = None) -> Any:
     return attach(case.make(), Double(*PLACES) if encoding is None else encoding)
 
 
-def tokens_of(case: Case, model: nn.Module, x: Tensor) -> Tensor:
+def tokens_of(case: Case, model: Any, x: Tensor) -> Tensor:
     torch.manual_seed(0)  # ViTMAE draws the order of its patches
     return case.tokens(model, x)
 
@@ -285,8 +285,8 @@ def _with_low_rank(model: Any, projections: tuple[str, ...], library: str) -> An
     if library == "transformers":
         import peft
 
-        wanted = {"r": 2, "lora_alpha": 2, "target_modules": list(projections)}
-        wrapped = peft.get_peft_model(model, peft.LoraConfig(**wanted)).eval()
+        wanted: dict[str, Any] = {"r": 2, "lora_alpha": 2, "target_modules": list(projections)}
+        wrapped: Any = peft.get_peft_model(model, peft.LoraConfig(**wanted)).eval()
         with torch.no_grad():
             for module in wrapped.modules():
                 if hasattr(module, "lora_A") and module.lora_A:

@@ -72,6 +72,7 @@ def test_the_table_of_the_model_is_worth_as_much_as_an_encoding(name):
     model = case.make()
     if getattr(model, "rope", None) is not None:  # EVA-02 has both, and `attach` takes both out
         model.rope = None
+    assert case.table is not None
     table = model.state_dict()[case.table].clone()
     table = table[0] if table.ndim == 3 else table
     n = case.n_prefix
