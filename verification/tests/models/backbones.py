@@ -230,7 +230,8 @@ def check_checkpointing(case: Case) -> None:
             model.set_grad_checkpointing()
         elif enable:
             model.activation_checkpointing_enable({"use_reentrant": False})
-        sum(tokens_of(case, model, images(g)).square().sum() for g in ((2, 6), (4, 3))).backward()
+        losses = [tokens_of(case, model, images(g)).square().sum() for g in ((2, 6), (4, 3))]
+        torch.stack(losses).sum().backward()
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     for got, want in zip(gradients(True), gradients(False), strict=True):

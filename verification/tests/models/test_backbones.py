@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,9 @@ def test_rotation_and_bias_reach_the_attention_call(name, grid, monkeypatch):
     assert torch.equal(k, want[1])
     prefix = [each[..., :n_prefix, :] for each in (calls[0][0], plain[0][0])]
     assert torch.equal(*prefix)  # class tokens and registers are not rotated
-    bias = F.pad(encoding.bias(grid, 0), (n_prefix, 0, n_prefix, 0))[None]
+    of_patches = encoding.bias(grid, 0)
+    assert of_patches is not None
+    bias = F.pad(of_patches, (n_prefix, 0, n_prefix, 0))[None]
     if len(mask) > 1:  # by image, in its order
         mask = unshuffled(case, unshuffled(case, mask, n).transpose(2, 3), n).transpose(2, 3)
     assert torch.equal(mask, bias.expand_as(mask))
@@ -306,8 +309,8 @@ def small_vit(**options):
 @needs_transformers
 @pytest.mark.parametrize("name", available_encodings())
 def test_every_encoding_is_saved_and_loaded(name, tmp_path):
-    options = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
-    numbers = {"dim": 16, "depth": 2, "num_heads": 2, "grid": SQUARE}
+    options: dict[str, Any] = {"table": "fresh"} if name == "weierstrass_hybrid" else {}
+    numbers: dict[str, Any] = {"dim": 16, "depth": 2, "num_heads": 2, "grid": SQUARE}
     model = attach(small_vit().to(torch.bfloat16), build_encoding(name, **numbers, **options))
     x = images((2, 5)).to(torch.bfloat16)
     model.save_pretrained(tmp_path)
