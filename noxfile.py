@@ -37,6 +37,8 @@ GPU_PARTS: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 
+_ALL_IN_PARALLEL = ("-n", "auto", "--dist", "load", "-m", "slow or not slow")
+
 BENCHMARKS = ("backends", "models", "training", "data")
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -55,7 +57,7 @@ def install_project(session: nox.Session, *groups: str) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments after -- go to pytest."""
-    install_project(session, "test", "onnx")
+    install_project(session, "test", "onnx", "transformers_tested")
     session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
@@ -153,11 +155,11 @@ def train(session: nox.Session) -> None:
 def timm(session: nox.Session) -> None:
     """Test the models beside timm's and the adapter for it; arguments after -- go to pytest."""
     install_project(session, "test", "timm")
-    names = ("timm_adapter", "published_weights")
+    names = ("timm_adapter", "backbones", "published_weights")
     files = [f"verification/tests/models/test_{name}.py" for name in names]
     files.append("verification/tests/engine/test_recipes.py")  # timm's optimisers
     files.append("verification/tests/verifier/test_readme.py")  # the tutorial with timm
-    session.run("pytest", *files, *session.posargs)
+    session.run("pytest", *_ALL_IN_PARALLEL, *files, *session.posargs)
 
 
 @nox.session(default=False)
@@ -172,11 +174,15 @@ def jax(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def transformers(session: nox.Session) -> None:
-    """Test the adapter for Hugging Face transformers; arguments after -- go to pytest."""
+    """Test the adapter for the newest Hugging Face transformers; arguments go to pytest.
+
+    `nox -s tests` has the same tests with the version that they have passed with.
+    """
     install_project(session, "test", "transformers")
-    session.run(
-        "pytest", "verification/tests/models/test_transformers_adapter.py", *session.posargs
-    )
+    files = [
+        f"verification/tests/models/test_{n}.py" for n in ("transformers_adapter", "backbones")
+    ]
+    session.run("pytest", *_ALL_IN_PARALLEL, *files, *session.posargs)
 
 
 @nox.session(default=False)

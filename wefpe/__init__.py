@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what an editor and a type checker see of the names below
     from training.models import attach as attach
     from training.models import build_vit as build_vit
     from training.models import detach as detach
+    from training.models import load_attached as load_attached
     from training.models.timm_import import import_timm as import_timm
 
 # These need torch or matplotlib, so they are looked up at their first use: the module, and the name
@@ -39,6 +40,7 @@ _LAZY = {
     "plot": ("training.plot", None),
     "attach": ("training.models", "attach"),
     "detach": ("training.models", "detach"),
+    "load_attached": ("training.models", "load_attached"),
     "build_vit": ("training.models", "build_vit"),
     "import_timm": ("training.models.timm_import", "import_timm"),
 }

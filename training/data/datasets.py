@@ -112,6 +112,8 @@ _RECORDS = (
     DatasetRecord("folder", "training.data.folders:open_class_folders", needs="folder", channels=3),
     # Lists of files: train.txt beside test.txt, val.txt or both.
     DatasetRecord("list", "training.data.folders:open_lists", needs="folder", channels=3),
+    # Tar files as WebDataset packs them: *train*.tar beside *test*.tar, *val*.tar or both.
+    DatasetRecord("shards", "training.data.shards:open_shards", needs="folder", channels=3),
     # The folder format of VTAB-1k: images and train800.txt, val200.txt, test.txt.
     DatasetRecord(
         "vtab",

@@ -98,7 +98,7 @@ def open_class_folders(data: Data, image_size: ImageSize | None = None) -> Opene
     validation images are drawn from train/. The classes are the folders of train/ in alphabetical
     order. Files without the suffix of an image and names that begin with a dot are ignored.
     """
-    path = _folder(data)
+    path = folder_of(data)
     if not (path / "train").is_dir():
         raise DataNotFoundError(f"{path} has no folder train/ of class folders")
     test_folder = path / ("test" if (path / "test").is_dir() else "val")
@@ -186,7 +186,7 @@ def open_vtab(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     ``classes.json`` may hold a list of the names of the classes. An image in two lists that must
     not share any is an error.
     """
-    path = _folder(data)
+    path = folder_of(data)
     for name in (_TRAIN, _VALIDATION, _TEST):
         if not (path / name).is_file():
             raise DataNotFoundError(f"{path} lacks {name} of the VTAB folder format")
@@ -203,7 +203,7 @@ def open_lists(data: Data, image_size: ImageSize | None = None) -> OpenedData:
 
     Files are relative to the folder. Without test.txt the images of val.txt are the test set.
     """
-    path = _folder(data)
+    path = folder_of(data)
     if not (path / "train.txt").is_file():
         raise DataNotFoundError(f"{path} lacks train.txt, the list of the training images")
     has_test, has_val = ((path / name).is_file() for name in ("test.txt", "val.txt"))
@@ -227,7 +227,7 @@ def _opened_lists(
     listed = _read_list(path, test_name)
     _check_disjoint(known, listed, path, "the other lists", test_name)
     # The test images count as well, because a thousand images may not show every class.
-    names = _list_names(path, 1 + max(label for _, label in known + listed))
+    names = names_of_classes(path, 1 + max(label for _, label in known + listed))
     reading = Reading.of(data, image_size)
     source = _source(known, names, f"images of {path}", reading)
     test = _source(listed, names, f"test images of {path}", reading)
@@ -243,7 +243,7 @@ def _read_list(path: Path, name: str) -> Listing:
         file, _, label = line.strip().rpartition(" ")
         if not file or not label.isdecimal():
             raise DataError(f"{where}: expected 'images/NAME LABEL', got {line!r}")
-        if len(label) > len(str(_MOST_CLASSES)) or int(label) >= _MOST_CLASSES:
+        if not is_label(label):
             raise DataError(f"{where}: the label {label} is not below {_MOST_CLASSES:,}")
         relative = PurePosixPath(file.strip())
         if relative.is_absolute() or ".." in relative.parts:
@@ -256,6 +256,12 @@ def _read_list(path: Path, name: str) -> Listing:
     return listing
 
 
+def is_label(text: str) -> bool:
+    """Whether a text is the number of a class."""
+    digits = len(str(_MOST_CLASSES))
+    return text.isdecimal() and len(text) <= digits and int(text) < _MOST_CLASSES
+
+
 def _check_disjoint(one: Listing, other: Listing, path: Path, *names: str) -> None:
     shared = sorted({file for file, _ in one} & {file for file, _ in other})
     if shared:
@@ -264,7 +270,7 @@ def _check_disjoint(one: Listing, other: Listing, path: Path, *names: str) -> No
         )
 
 
-def _list_names(path: Path, count: int) -> tuple[str, ...]:
+def names_of_classes(path: Path, count: int) -> tuple[str, ...]:
     file = path / "classes.json"
     if not file.is_file():
         return tuple(str(label) for label in range(count))
@@ -280,7 +286,7 @@ def _list_names(path: Path, count: int) -> tuple[str, ...]:
 # --- Shared ----------------------------------------------------------------------------------
 
 
-def _folder(data: Data) -> Path:
+def folder_of(data: Data) -> Path:
     path = Path(data.path).expanduser()
     if not path.is_dir():
         raise DataNotFoundError(f"data.path: {path} is not a folder")

@@ -15,6 +15,7 @@ from training.models.folding import fold_positions as fold_positions
 from training.models.pretrained import LoadReport as LoadReport
 from training.models.pretrained import load_checkpoint as load_checkpoint
 from training.models.pretrained import timm_state_dict as timm_state_dict
+from training.models.saved_attachment import load_attached as load_attached
 from training.models.vit import VIT_SIZES as VIT_SIZES
 from training.models.vit import VisionTransformer as VisionTransformer
 from training.models.vit import build_vit as build_vit

@@ -5,7 +5,6 @@ Neither timm nor transformers is imported here: whoever has a model of theirs ha
 
 from __future__ import annotations
 
-import sys
 from typing import Any, TypeVar
 
 from torch import nn
@@ -13,8 +12,12 @@ from torch import nn
 from training.encodings import AbstractEncoding
 from training.models.attachment import AbstractAttachment
 from training.models.layers import checked_encoding
-from training.models.timm_attachment import TimmAttachment
-from training.models.transformers_attachment import TransformersAttachment
+from training.models.timm_attachment import TimmAttachment, architecture_of
+from training.models.transformers_attachment import (
+    BACKBONES,
+    TransformersAttachment,
+    backbone_in,
+)
 from wefpe_core import InputError, InputTypeError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -23,18 +26,20 @@ _KEEPER = "_position_attachment"  # the attribute of a model that holds its atta
 
 
 def attach(model: Model, encoding: AbstractEncoding) -> Model:
-    """Give a timm `VisionTransformer` or a Hugging Face `ViTModel` another position encoding.
+    """Give a vision transformer of timm or Hugging Face another position encoding.
 
-    The learned table of the model leaves it, so position is added once. The encoding becomes
+    The learned table and the rotation of the model leave it, so position enters once. The encoding
+    becomes
     ``model.encoding``, with its parameters in ``parameters()`` and in the state dict. A state dict
     of an attached model loads into another one with an encoding of the same kind attached.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Changed in place. A Hugging Face model with a head (`ViTForImageClassification`) is
-        changed in its ``.vit``. For images of several sizes build a timm model with
-        ``dynamic_img_size=True``; a `ViTModel` takes any size once attached.
+        Changed in place. Of timm: `VisionTransformer` (ViT, DeiT, DINOv2 and others) or `Eva`
+        (EVA-02, DINOv3). Of Hugging Face: what has a ViT, DeiT, DINOv2, DINOv3, CLIP vision,
+        SigLIP vision or ViTMAE model in it, perhaps under a head. For images of several sizes
+        build a timm model with ``dynamic_img_size=True``; the others take any size once attached.
     encoding : AbstractEncoding
         Built for the width, depth and heads of the model. It is moved to the device and the
         floating-point type of the model, and put into its mode, training or evaluation.
@@ -59,6 +64,7 @@ def attach(model: Model, encoding: AbstractEncoding) -> Model:
     attachment.check(encoding)
     core.encoding = encoding.to(attachment.patch_weight()).train(core.training)
     attachment.connect()
+    attachment.keep_when_saved(model)
     setattr(core, _KEEPER, attachment)
     return model
 
@@ -83,23 +89,17 @@ def detach(model: nn.Module) -> AbstractEncoding:
 
 def _recognised(model: nn.Module) -> tuple[Any, type[AbstractAttachment], tuple[int, int, int]]:
     """The part of the model to change, the class that can, and its width, depth and heads."""
-    timm_class = _imported("timm.models.vision_transformer", "VisionTransformer")
-    if timm_class is not None and isinstance(model, timm_class):
-        vit: Any = model
-        heads = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 1)
-        return vit, TimmAttachment, (vit.embed_dim, len(vit.blocks), heads)
-    hugging_class = _imported("transformers.models.vit.modeling_vit", "ViTPreTrainedModel")
-    if hugging_class is not None and isinstance(model, hugging_class):
-        core: Any = model.base_model
+    core: Any
+    if architecture_of(model) is not None:
+        core = model
+        heads = getattr(getattr(core.blocks[0], "attn", None), "num_heads", 1)
+        return core, TimmAttachment, (core.embed_dim, len(core.blocks), heads)
+    core = backbone_in(model) if isinstance(model, nn.Module) else None
+    if core is not None:
         config = core.config
         numbers = (config.hidden_size, config.num_hidden_layers, config.num_attention_heads)
         return core, TransformersAttachment, numbers
     raise InputTypeError(
-        "attach takes a timm VisionTransformer or a Hugging Face ViTModel, "
-        f"got {type(model).__module__}.{type(model).__name__}"
+        "attach takes a timm VisionTransformer or Eva, or a Hugging Face model with one of "
+        f"{', '.join(BACKBONES)}; got {type(model).__module__}.{type(model).__name__}"
     )
-
-
-def _imported(module: str, name: str) -> type[Any] | None:
-    """A class of a module, or None if that module has not been imported."""
-    return getattr(sys.modules.get(module), name, None)

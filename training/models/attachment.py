@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -27,6 +28,8 @@ class ForwardPass:
 
     def __init__(self, encoding: AbstractEncoding, grid: Grid) -> None:
         self.grid = grid
+        # The patches (batch, n) that are left, in their order, if the model drops some.
+        self.left: Tensor | None = None
         self.with_gradients = torch.is_grad_enabled()
         self.tables: PassTables | None = []
         with encoding.shared_pass(self.tables):
@@ -78,6 +81,12 @@ class AbstractAttachment(ABC):
     def patch_weight(self) -> Tensor:
         """The weight of the patch projection, which has the device and dtype of the model."""
 
+    def keep_when_saved(self, whole: nn.Module) -> None:  # noqa: B027
+        """Have the library's way of saving `whole`, which has the model in it, keep the encoding.
+
+        Nothing is to be done where that way is the state dict.
+        """
+
     def disconnect(self) -> None:
         for handle in self.handles:
             handle.remove()
@@ -94,19 +103,25 @@ class AbstractAttachment(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Queries and keys (batch, heads, tokens, head_dim) rotated."""
         with current.shared(self.encoding):
-            return rotate_patches(q, k, self.encoding, current.grid, layer)
+            if current.left is None:
+                return rotate_patches(q, k, self.encoding, current.grid, layer)
+            return _rotate_those_left(q, k, self.encoding, current.grid, layer, current.left)
 
     def mask_with_bias(
         self, tokens: Tensor, layer: int, mask: Tensor | None, current: ForwardPass
     ) -> Tensor | None:
         """The attention mask of the call (additive or boolean) with the bias added."""
         with current.shared(self.encoding):
-            bias = bias_of_tokens(tokens, self.encoding, current.grid, layer)
+            if current.left is None:
+                bias = bias_of_tokens(tokens, self.encoding, current.grid, layer)
+                bias = None if bias is None else bias[None]
+            else:
+                bias = _bias_of_those_left(tokens, self.encoding, current.grid, layer, current.left)
         if bias is None or mask is None:
-            return mask if bias is None else bias[None]
+            return mask if bias is None else bias
         if mask.dtype == torch.bool:
-            return torch.where(mask, bias[None], -torch.inf)
-        return bias[None] + mask
+            return torch.where(mask, bias, -torch.inf)
+        return bias + mask
 
     def table_of_all_tokens(self, n_prefix: int, like: Tensor, grid: Grid) -> Tensor | None:
         """Additive table (prefix + H*W, dim), or None if the encoding adds nothing."""
@@ -127,6 +142,40 @@ class AbstractAttachment(ABC):
             return None
         table = self.table.detach().to(self.patch_weight())
         return nn.Parameter(table, requires_grad=self.table.requires_grad)
+
+
+def _rotate_those_left(
+    q: Tensor, k: Tensor, encoding: AbstractEncoding, grid: Grid, layer: int, left: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As `rotate_patches`: the patches left are rotated where they were in the whole image."""
+    n_prefix = q.shape[-2] - left.shape[1]
+    index = left[:, None, :, None].expand(-1, q.shape[1], -1, q.shape[-1])
+
+    def whole(tokens: Tensor) -> Tensor:
+        empty = tokens.new_zeros(*q.shape[:2], grid[0] * grid[1], q.shape[-1])
+        return empty.scatter(2, index, tokens[..., n_prefix:, :])
+
+    def rest(tokens: Tensor, rotated: Tensor) -> Tensor:
+        patches = rotated.to(tokens.dtype).gather(2, index)
+        return torch.cat([tokens[..., :n_prefix, :], patches], dim=-2)
+
+    q_whole, k_whole = whole(q), whole(k)
+    q_rotated, k_rotated = encoding.rotate(q_whole, k_whole, grid, layer)
+    if q_rotated is q_whole and k_rotated is k_whole:  # not a rotary encoding
+        return q, k
+    return rest(q, q_rotated), rest(k, k_rotated)
+
+
+def _bias_of_those_left(
+    tokens: Tensor, encoding: AbstractEncoding, grid: Grid, layer: int, left: Tensor
+) -> Tensor | None:
+    """As `bias_of_tokens`, for each image, (batch, heads, tokens, tokens)."""
+    bias = encoding.bias(grid, layer)
+    if bias is None:
+        return None
+    n_prefix = tokens.shape[-2] - left.shape[1]
+    of_pairs = bias[:, left[:, :, None], left[:, None, :]].transpose(0, 1)
+    return F.pad(of_pairs, (n_prefix, 0, n_prefix, 0)).to(tokens.dtype)
 
 
 def innermost(module: Any) -> Any:

@@ -1,9 +1,11 @@
-"""An encoding in timm's `VisionTransformer`."""
+"""An encoding in timm's `VisionTransformer` and `Eva` (EVA-02, DINOv3, rotary transformers)."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,29 +19,65 @@ from training.models.attachment import AbstractAttachment, ForwardPass, innermos
 from training.models.layers import grid_of
 from wefpe_core import InputError
 
-_MODULE = "timm.models.vision_transformer"
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a class of timm calls its parts."""
+
+    module: str
+    name: str
+    attentions: tuple[str, ...]  # those that call q_norm and k_norm and take attn_mask
+    tokens: str  # the module that the tokens enter when position has been added
+    drops_position: bool  # without its table it leaves out pos_drop, so that is for us to do
+
+
+ARCHITECTURES = (
+    Architecture(
+        "timm.models.vision_transformer", "VisionTransformer", ("Attention",), "patch_drop", True
+    ),
+    Architecture("timm.models.eva", "Eva", ("EvaAttention", "AttentionRope"), "pos_drop", False),
+)
+
+
+def architecture_of(model: nn.Module) -> Architecture | None:
+    """What is known of the class of a model, which nobody can have without importing it."""
+    for known in ARCHITECTURES:
+        timm_class = getattr(sys.modules.get(known.module), known.name, None)
+        if timm_class is not None and isinstance(model, timm_class):
+            return known
+    return None
 
 
 class TimmAttachment(AbstractAttachment):
-    """An encoding in timm's `VisionTransformer`.
+    """An encoding in timm's `VisionTransformer` or `Eva`.
 
     timm calls the q_norm and k_norm of a layer on the queries and keys and hands attn_mask on to
-    the attention kernel: rotation and bias enter there. Position is added to the tokens just
-    before `patch_drop`, which in timm follows the addition of the learned table. All of it is done
+    the attention kernel: rotation and bias enter there. Position is added to the tokens where timm
+    has added its learned table. A rotation of the model's own is taken out. All of it is done
     by hooks of torch. timm hands nothing but tokens from part to part, so a pass is known by its
     thread, and in the backward pass by the tokens that are evaluated again.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
+        architecture = architecture_of(model)
+        assert architecture is not None  # `attach` asked
+        self.architecture = architecture
         self.passes = _no_passes()
         self.table_grid: Grid | None = None
+        self.rope: Any = None  # the rotation of the model
+
+    @property
+    def module(self) -> Any:
+        """The module of timm that the class of the model is from."""
+        return sys.modules[self.architecture.module]
 
     def check(self, encoding: AbstractEncoding) -> None:
-        model, name = self.model, type(self.model).__name__
-        module: Any = sys.modules[_MODULE]
+        model, name, module = self.model, type(self.model).__name__, self.module
         for method in ("_pos_embed", "forward_features", "forward_intermediates"):
-            if getattr(type(model), method) is not getattr(module.VisionTransformer, method):
+            if getattr(type(model), method) is not getattr(
+                getattr(module, self.architecture.name), method
+            ):
                 raise InputError(
                     f"{name} has its own {method}, so an encoding would not reach all its tokens"
                 )
@@ -49,18 +87,22 @@ class TimmAttachment(AbstractAttachment):
                 f"an encoding cannot know the grid of the patches of {type(patch_embed).__name__} "
                 f"in {name}: it needs timm's PatchEmbed"
             )
+        known = [getattr(module, each).forward for each in self.architecture.attentions]
         for block in model.blocks:
             attention: Any = innermost(getattr(innermost(block), "attn", None))
-            if getattr(type(attention), "forward", None) is not module.Attention.forward:
+            if getattr(type(attention), "forward", None) not in known:
                 raise InputError(
                     f"attention {type(attention).__name__} of {type(innermost(block)).__name__} "
-                    "cannot take an encoding: it needs timm's Attention (timm 1.0.20 or newer)"
+                    "cannot take an encoding: it needs timm's "
+                    f"{' or '.join(self.architecture.attentions)} (timm 1.0.20 or newer)"
                 )
             if attention.q_norm is attention.k_norm:
                 raise InputError("an encoding cannot tell queries from keys: they share one norm")
-            if attention.qkv.out_features != 3 * encoding.size.dim:
+            if attention.num_heads * attention.head_dim != encoding.size.dim:
                 raise InputError(f"the heads of {name} are not embed_dim / num_heads wide")
-        if not isinstance(model.patch_drop, nn.Identity):
+            if getattr(attention, "num_kv_heads", attention.num_heads) != attention.num_heads:
+                raise InputError(f"the keys of {name} have fewer heads than its queries")
+        if not isinstance(model.patch_drop, nn.Identity | None):
             raise InputError("an encoding cannot know which patches patch_drop_rate > 0 drops")
         if patch_embed.patch_size[0] != patch_embed.patch_size[1]:
             raise InputError("patches must be square")
@@ -68,10 +110,15 @@ class TimmAttachment(AbstractAttachment):
     def connect(self) -> None:
         model = self.model
         self.table, model.pos_embed = model.pos_embed, None
+        self.rope = getattr(model, "rope", None)
+        if self.rope is not None:
+            model.rope = None
+        self.dtype = self.patch_weight().dtype
         self.table_grid = model.patch_embed.grid_size
         model.no_weight_decay, model.group_matcher = self._no_weight_decay, self._group_matcher
         self.hook(model.patch_embed.register_forward_pre_hook, self._note_grid)
-        self.hook(model.patch_drop.register_forward_pre_hook, self._add_position)
+        tokens = getattr(model, self.architecture.tokens)
+        self.hook(tokens.register_forward_pre_hook, self._add_position)
         for layer, each in enumerate(model.blocks):
             block = innermost(each)
             attention = innermost(block.attn)
@@ -89,8 +136,7 @@ class TimmAttachment(AbstractAttachment):
         del model.no_weight_decay, model.group_matcher  # the methods of the class show again
         grid = model.patch_embed.grid_size
         if table is not None and grid != self.table_grid:  # set_input_size was called since
-            resample: Any = getattr(sys.modules[_MODULE], "resample_abs_pos_embed")  # noqa: B009
-            resampled = resample(
+            resampled = self.module.resample_abs_pos_embed(
                 table.detach(),
                 new_size=grid,
                 old_size=self.table_grid,
@@ -98,6 +144,12 @@ class TimmAttachment(AbstractAttachment):
             )
             table = nn.Parameter(resampled, requires_grad=table.requires_grad)
         model.pos_embed = table
+        if self.rope is not None:
+            model.rope, self.rope = self.rope, None
+            like = self.patch_weight()
+            model.rope.to(like.device if like.dtype == self.dtype else like)
+            if grid != self.table_grid and hasattr(model.rope, "update_feat_shape"):
+                model.rope.update_feat_shape(grid)
 
     def patch_weight(self) -> Tensor:
         weight: Tensor = self.model.patch_embed.proj.weight
@@ -127,8 +179,8 @@ class TimmAttachment(AbstractAttachment):
     def _add_position(self, module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
         tokens, grid = arguments[0], self.passes.current().grid
         table = self.table_of_all_tokens(self.model.num_prefix_tokens, tokens, grid)
-        # A timm model without a table leaves out its pos_drop, so it is applied here.
-        return (self.model.pos_drop(tokens if table is None else tokens + table),)
+        tokens = tokens if table is None else tokens + table
+        return (self.model.pos_drop(tokens) if self.architecture.drops_position else tokens,)
 
     def _enter_block(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         self.passes.enter(arguments[0], is_block=True)
@@ -152,9 +204,9 @@ class TimmAttachment(AbstractAttachment):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         tokens, *others = arguments
         self.passes.enter(tokens)
-        if others:  # attn_mask by position
-            options = {**options, "attn_mask": others[0]}
-            options |= {"is_causal": others[1]} if len(others) > 1 else {}
+        if others:  # by position
+            names = [*inspect.signature(type(module).forward).parameters][2:]
+            options = {**options, **dict(zip(names, others, strict=False))}
         given = options.get("attn_mask")
         mask = self.mask_with_bias(tokens, layer, given, self.passes.current())
         if mask is not None and options.get("is_causal"):

@@ -402,7 +402,7 @@ def test_what_does_not_fit_is_refused():
         attach(model, Double("additive"))
     with pytest.raises(InputError, match="built for depth=3, the model has 2"):
         attach(foreign(), Double(depth=3))
-    with pytest.raises(InputTypeError, match="timm VisionTransformer or a Hugging Face ViTModel"):
+    with pytest.raises(InputTypeError, match="Hugging Face model with one of ViTModel, DeiTModel"):
         attach(torch.nn.Linear(2, 2), Double())
     with pytest.raises(InputError, match="patch size 4, got 10 x 12"):
         model(torch.zeros(1, 3, 10, 12))
