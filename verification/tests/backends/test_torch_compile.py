@@ -45,6 +45,8 @@ OF_POINTS: dict[str, Callable[[Any, Lattice], Any]] = {
     "laurent_coefficients": lambda z, lattice: (
         z[:3] * BACKEND.laurent_coefficients(lattice, 3).to(z.device)
     ),
+    "heat": lambda z, lattice: BACKEND.heat(z, 0.5, lattice),
+    "log_heat": lambda z, lattice: BACKEND.log_heat(z, 0.5, lattice),
     "lattice_sum": lambda z, lattice: BACKEND.lattice_sum(z, lattice, 1, 2),
     "add": lambda z, lattice: BACKEND.add(z, z + 1, z + 2, z - 3, lattice),
     # Multiplied by z, so that the traced function has an input even on a lattice of numbers.
@@ -125,21 +127,15 @@ def test_user_code_with_a_lattice_of_numbers_is_one_graph(function, device):
 
 
 # Tracing the constants of a lattice of tensors takes most of the time, and is the same for all
-# functions. Those with a short way from there, traced above on numbers, are marked slow.
-SHORT = (
-    *("zeta", "sigma", "roots", "quasi_periods", "laurent_coefficients"),
-    *("log_sigma", "modified_zeta", "modified_sigma", "wp_derivative"),
-)
-
-
-def some_are_slow(functions: Iterable[str]) -> list[Any]:
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in SHORT else name for name in functions
-    ]
+# functions, which are traced above on numbers.
+def most_at_night(functions: Iterable[str]) -> list[Any]:
+    at_night = [pytest.mark.slow, pytest.mark.nightly]
+    quick = ("wp_and_prime", "green")
+    return [name if name in quick else pytest.param(name, marks=at_night) for name in functions]
 
 
 @every_device
-@pytest.mark.parametrize("function", some_are_slow(OF_POINTS))
+@pytest.mark.parametrize("function", most_at_night(OF_POINTS))
 def test_user_code_with_a_lattice_of_tensors_is_one_graph_with_gradients(function, device):
     def f(z, omega1, omega3):
         return OF_POINTS[function](z, Lattice(omega1, omega3))
@@ -479,7 +475,7 @@ def test_an_exported_module_on_a_lattice_of_numbers_agrees(function, device):
 
 
 @every_device
-@pytest.mark.parametrize("function", some_are_slow(KERNEL_FUNCTIONS))
+@pytest.mark.parametrize("function", most_at_night(KERNEL_FUNCTIONS))
 def test_an_exported_module_on_a_lattice_of_tensors_agrees(function, device):
     # In single precision the series are shorter, and so is the time to trace them.
     z, omegas = some_points(device, dtype=torch.complex64), half_periods(device, torch.complex64)
