@@ -21,6 +21,7 @@ import torch
 from rich.console import Console
 
 from training.config import Experiment, change_config, dump_toml
+from training.config.dump import flat_table
 from training.data import open_data
 from training.encodings.registry import parse_encoding_label
 from training.engine.preemption import PARENT, SIGNALS
@@ -38,8 +39,14 @@ from training.study.statistics import (
     summary_markdown,
 )
 from wefpe_core.errors import InputError
+from wefpe_core.reporting import markdown_table
 
 _SECONDS_TO_SAVE = 60.0  # for runs that are stopped together
+_PICTURE = "comparison.png"
+_CONFIG = """## Config
+
+Runs differ in encoding and seed. They share these keys, and the defaults of all others;
+`config.toml` of each run has every key."""
 _SECONDS_BETWEEN_LOOKS: dict[Cluster, float] = {"slurm": 30.0, "local": 0.2}
 
 # --- Arms ----------------------------------------------------------------------------------
@@ -301,11 +308,41 @@ class Sweep:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
         write_whole(self.path / RUNS, runs_csv(rows))
-        page = f"{summary_markdown(summaries, self.reference)}\n{self.verification()}\n"
-        page += f"\n{costs}\n" if (costs := self.costs()) else ""
-        write_whole(self.path / "comparison.md", page)
-        draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
+        write_whole(self.path / "comparison.md", self._page(summaries, rows))
+        draw_comparison(self.path / _PICTURE, summaries, accuracies, self.reference)
         return summaries
+
+    def _page(self, summaries: Sequence[Summary], results: Sequence[Mapping[str, Any]]) -> str:
+        """The table and the picture, and what a reader of this page alone has to know."""
+        paragraphs = [
+            f"# {self.base.model.name} on {self.base.data.name}: {len(self.arms)} encodings",
+            summary_markdown(summaries, self.reference),
+            f"![Left: the test accuracy of each seed. Right: the differences.]({_PICTURE})",
+            self.verification(),
+            self.costs(),
+            _CONFIG,
+            markdown_table(["key", "value"], _changed_keys(self.base).items()),
+            "## Versions",
+            markdown_table(["", ""], _common_facts(results).items()),
+        ]
+        return "\n\n".join(each.strip() for each in paragraphs if each) + "\n"
+
+
+def _changed_keys(config: Experiment) -> dict[str, str]:
+    """The keys that differ from the defaults, without those that differ between the runs."""
+    default, given = flat_table(Experiment()), flat_table(config)
+    changed = [key for key in given if given[key] != default.get(key)]
+    return {f"`{k}`": f"{given[k]}" for k in changed if k != "seed" and not is_of_an_arm(k)}
+
+
+def _common_facts(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Commit, versions and machine of the runs; every value, where they differ."""
+    found: dict[str, dict[str, None]] = {}
+    for result in results:
+        facts = dict(result.get("circumstances", {}))
+        for name, value in (facts | facts.pop("versions", {})).items():
+            found.setdefault(name, {})["not known" if value is None else str(value)] = None
+    return {name: "; ".join(values) for name, values in found.items()}
 
 
 def _outcome(planned: PlannedRun, problem: str | None) -> str:
