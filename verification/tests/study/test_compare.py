@@ -326,6 +326,10 @@ def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
     words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
     assert main(["compare", *words]) == 2
     assert "alfa" in capsys.readouterr().err
+    assert main(["compare", *words, "-e", "rope_axial:beta=2"]) == 2
+    error = capsys.readouterr().err
+    assert "alfa" in error
+    assert "beta" in error
     assert not (tmp_path / "x").exists()
 
 
