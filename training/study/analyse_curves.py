@@ -29,10 +29,10 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
 )
 _CAPTION = (
     "Lines are means over seeds, and shades reach from the least to the largest value; a curve of "
-    "one point is a mark with a bar, and curves that are equal in all runs are one in grey. The training loss and accuracy are means over the steps of "
-    "each epoch, with weights that still change, on augmented images, with dropout and label "
-    "smoothing where the config has them, so that the gap between training and validation "
-    "accuracy can be negative."
+    "one point is a mark with a bar, and curves that are equal in all runs are one in grey. The "
+    "training loss and accuracy are means over the steps of each epoch, with weights that still "
+    "change, on augmented images, with dropout and label smoothing where the config has them, so "
+    "that the gap between training and validation accuracy can be negative."
 )
 
 
