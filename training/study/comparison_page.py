@@ -47,7 +47,12 @@ def comparison_page(
 def changed_keys(config: Experiment) -> dict[str, str]:
     """The keys that differ from the defaults, without the seed."""
     default, given = flat_table(Experiment()), flat_table(config)
-    return {k: str(v) for k, v in given.items() if v != default.get(k) and k != "seed"}
+    changed = [key for key in given if given[key] != default.get(key) and key != "seed"]
+    return {key: _as_toml(given[key]) for key in changed}
+
+
+def _as_toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def verification_text(results: Results) -> str:

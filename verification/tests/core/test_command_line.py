@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import typer
@@ -71,8 +72,8 @@ def test_help_has_a_short_form(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_command_and_the_commands_of_groups_have_one_style_of_help() -> None:
     """A sentence about what it does, and about every option; no boxes and no markup."""
-    waiting = [("wefpe", typer.main.get_command(cli.app))]
-    seen = []
+    waiting: list[tuple[str, Any]] = [("wefpe", typer.main.get_command(cli.app))]
+    seen: list[str] = []
     while waiting:
         name, command = waiting.pop()
         seen.append(name)

@@ -315,6 +315,7 @@ def test_the_page_of_a_comparison_stands_alone(tmp_path):
     [picture] = re.findall(r"!\[.+\]\((.+)\)", page)
     assert (tmp_path / "sweep" / picture).read_bytes().startswith(b"\x89PNG")
     assert "| `training.epochs` | 3 |" in page
+    assert "| `model.patch_norm` | true |" in page
     assert "`seed`" not in page
     assert "position_encoding" not in page
     assert "| torch | 2.12.1; 2.13.0 |" in page
