@@ -19,6 +19,7 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -202,7 +203,7 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
     agreements: list[Agreement] = []
     without: list[Skip] = []
     interrupted = ""
-    with _progress() as progress, _termination_interrupts():
+    with _progress(plan) as progress, _termination_interrupts():
         bar = progress.add_task("looking for backends", total=None)
         subjects, skipped = subjects_here(plan.backends, plan.devices, plan.compiled)
         if plan.forms is not None:
@@ -263,9 +264,38 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
     return report, rows
 
 
-def _progress() -> Progress:
-    """A bar that moves while the first measurement is still under way; none without a terminal."""
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+class _ProgressLines(Progress):
+    """A line at the start and now and then, where no bar can move: in a file, a pipe or a log."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console=console, disable=True)  # tasks are counted all the same
+        self._next_line = 0.0
+
+    def add_task(self, description: str, *args: Any, **options: Any) -> TaskID:
+        task = super().add_task(description, *args, **options)
+        self._say()
+        return task
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        self._say()
+
+    def _say(self) -> None:
+        task, now = self.tasks[0], time.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + _SECONDS_BETWEEN_LINES
+            share = f"{task.percentage:3.0f} % after {task.elapsed or 0.0:,.0f} s"
+            self.console.print(f"{share}: {task.description}", highlight=False, soft_wrap=True)
+
+
+def _progress(plan: Plan) -> Progress:
+    """A bar that moves while the first measurement is under way; lines without a terminal."""
     console = Console(stderr=True)
+    if not (console.is_terminal or plan.is_quick):
+        return _ProgressLines(console)
     return Progress(
         SpinnerColumn(),
         BarColumn(bar_width=20),

@@ -69,6 +69,7 @@ def compare(
     from training.config import load_config
     from training.parsing import parse_seeds
     from training.study.compare import Sweep, control_arms, parse_arms, visible_gpus
+    from training.study.comparison_page import verification_text
     from training.study.statistics import summary_table
 
     submission = submission_options(slurm, slurm_option)
@@ -88,7 +89,9 @@ def compare(
             _verify_once(sweep)
             sweep.train(jobs=jobs, console=console, devices=visible_gpus())
     Console().print(summary_table(sweep.write_tables(), sweep.reference))
-    Console(soft_wrap=True).print(sweep.verification(), highlight=False, markup=False)
+    Console(soft_wrap=True).print(
+        verification_text(sweep.finished_rows()), highlight=False, markup=False
+    )
     Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1
 

@@ -14,6 +14,7 @@ from verification.search import SEED
 from verification.subjects import BACKENDS, DEVICES, DTYPES
 from verification.verifier import REQUIRABLE, SIZES
 from wefpe_core import available_backends
+from wefpe_core.errors import did_you_mean
 from wefpe_core.receipts import REFERENCE
 from wefpe_core.registry import known_backends
 
@@ -22,7 +23,7 @@ def refuse_unknown(words: Iterable[str], known: Iterable[str], option: str | Non
     names = tuple(known)
     for word in words:
         if word not in names:
-            message = f"{word!r} is not one of {', '.join(names)}"
+            message = f"{word!r} is not one of {', '.join(names)}{did_you_mean(word, names)}"
             raise typer.BadParameter(message, param_hint=option)
 
 
@@ -35,6 +36,14 @@ def choice(known: Iterable[str], description: str, metavar: str = "") -> Any:
         return given
 
     return typer.Option(metavar=metavar or "|".join(names), help=description, callback=checked)
+
+
+def functions_of(given: list[str] | None) -> list[str] | None:
+    """Functions by their own names or by those of their values: ``wp`` is of ``wp_and_prime``."""
+    by_value = {value: name for name, each in FUNCTIONS.items() for value in each.values}
+    names = [word if word in FUNCTIONS else by_value.get(word, word) for word in given or []]
+    refuse_unknown(names, FUNCTIONS)
+    return list(dict.fromkeys(names)) or None
 
 
 def installed_backends(given: list[str] | None) -> list[str] | None:
@@ -90,10 +99,10 @@ def verify(
     ] = None,
     function: Annotated[
         list[str] | None,
-        choice(
-            FUNCTIONS,
-            f"Measure this function only; may be repeated: {', '.join(FUNCTIONS)}.",
-            "NAME",
+        typer.Option(
+            metavar="NAME",
+            help=f"Measure this function only; may be repeated: {', '.join(FUNCTIONS)}.",
+            callback=functions_of,
         ),
     ] = None,
     compiled: Annotated[

@@ -313,22 +313,33 @@ def _limits(panel: Panel) -> tuple[float, float]:
 
 def _draw_section(axis: Any, panel: Panel, marked: Place) -> None:
     row, column = marked
-    for values, here, colour, style, name in (
+    curves = [
         (panel.values[row], column, BLUE, "o-", "its row"),
         (panel.values[:, column], row, ORANGE, "s--", "its column"),
-    ):
+    ]
+    # One curve stands for both where one would hide the other.
+    if row == column and curves_agree(panel.values[row], panel.values[:, column]):
+        curves = [(*curves[0][:-1], "its row and its column")]
+    for values, here, colour, style, name in curves:
         axis.plot(
             np.arange(len(values)) - here, values, style, color=colour, ms=2.5, lw=1, label=name
         )
     low, high = axis.get_ylim() if np.ptp(panel.values) else (0.0, float(panel.values.max()))
     axis.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
-    axis.set_title(panel.title, fontsize=_LARGE)
+    axis.set_title(f"{panel.title},\nsection", fontsize=_LARGE)
     axis.set_xlabel("patches from the marked one", fontsize=_SMALL)
     axis.set_xticks([-column, 0, panel.values.shape[1] - 1 - column])
     axis.yaxis.set_major_locator(_few_ticks(5))
     axis.tick_params(labelsize=_SMALL, length=2)
     axis.grid(lw=0.3)
     axis.legend(fontsize=_SMALL, frameon=False, loc="upper center", ncols=2, columnspacing=1.0)
+
+
+def curves_agree(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    """Whether no eye tells two curves of a panel apart."""
+    if one.shape != other.shape:
+        return False
+    return float(np.abs(one - other).max()) <= 1e-3 * float(np.ptp(np.concatenate([one, other])))
 
 
 def _few_ticks(count: int) -> Any:

@@ -29,10 +29,10 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
 )
 _CAPTION = (
     "Lines are means over seeds, and shades reach from the least to the largest value; a curve of "
-    "one point is a mark with a bar. The training loss and accuracy are means over the steps of "
-    "each epoch, with weights that still change, on augmented images, with dropout and label "
-    "smoothing where the config has them, so that the gap between training and validation "
-    "accuracy can be negative."
+    "one point is a mark with a bar, and curves that are equal in all runs are one in grey. The "
+    "training loss and accuracy are means over the steps of each epoch, with weights that still "
+    "change, on augmented images, with dropout and label smoothing where the config has them, so "
+    "that the gap between training and validation accuracy can be negative."
 )
 
 
@@ -76,9 +76,14 @@ def draw_groups(groups: Groups) -> Any:
     figure = new_figure(6.6, 2.35 * ((len(shown) + 1) // 2) + 0.3 + 0.13 * len(groups))
     panels = figure.subplots((len(shown) + 1) // 2, 2, squeeze=False).flatten()
     for panel, (quantity, title) in zip(panels, shown, strict=False):
-        for number, trainings in enumerate(groups.values()):
-            style: dict[str, Any] = curve_style(number) | {"marker": ""}
-            draw_band(panel, _curves(trainings, quantity), **style)
+        bands = [_curves(trainings, quantity) for trainings in groups.values()]
+        styles: list[dict[str, Any]] = [curve_style(n) | {"marker": ""} for n in range(len(bands))]
+        if len(bands) > 1 and len({curve for band in bands for curve in band}) == 1:
+            # Equal curves would hide one another: one in grey stands for them.
+            bands, styles = bands[:1], [{"color": "0.3"}]
+            title += " of all runs"
+        for band, style in zip(bands, styles, strict=True):
+            draw_band(panel, band, **style)
         panel.set(title=title, xlabel="epoch")
         panel.grid()
         if quantity == "gap":

@@ -11,6 +11,7 @@ import numpy as np
 
 from training.encodings.size import Grid
 from training.figure_style import BLUE, ORANGE, PLAIN_MAP, figure_settings, new_figure
+from training.plot.encodings import curves_agree
 from training.study import structure_measures as measures
 from training.study.analysis import (
     DASH,
@@ -164,7 +165,6 @@ def _figure(found: Sequence[Structure], grid: Grid) -> Any:
             _draw_offsets(axes[3, column], each.similarity, grid)
         axes[2, 0].set_ylabel("patch")
         axes[3, 0].set_ylabel("mean interaction")
-        axes[3, 0].legend(loc="best")
     return figure
 
 
@@ -221,10 +221,10 @@ def _draw_offsets(axis: Any, matrix: Array, grid: Grid) -> None:
     from matplotlib.ticker import MaxNLocator
 
     rows, columns = measures.offset_profiles(matrix, grid)
-    for profile, style, colour, name in (
-        (rows, "o-", BLUE, "rows apart"),
-        (columns, "s--", ORANGE, "columns apart"),
-    ):
+    curves = [(rows, "o-", BLUE, "rows apart"), (columns, "s--", ORANGE, "columns apart")]
+    if curves_agree(rows, columns):
+        curves = [(rows, "o-", BLUE, "rows or columns apart")]
+    for profile, style, colour, name in curves:
         if profile.size > 1:  # offset 0 is the patch itself
             offsets = np.arange(1, profile.size)
             axis.plot(offsets, profile[1:], style, color=colour, ms=3, label=name)
@@ -232,6 +232,7 @@ def _draw_offsets(axis: Any, matrix: Array, grid: Grid) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("offset in patches")
     axis.grid()
+    axis.legend(loc="best")
 
 
 # --- The analysis --------------------------------------------------------------------------

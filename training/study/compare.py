@@ -20,7 +20,8 @@ from typing import IO, Any
 import torch
 from rich.console import Console
 
-from training.config import Experiment, change_config, dump_toml
+from training.config import ConfigError, Experiment, change_config, dump_toml
+from training.config.errors import Problem
 from training.data import open_data
 from training.encodings.registry import parse_encoding_label
 from training.engine.preemption import PARENT, SIGNALS
@@ -29,13 +30,13 @@ from training.engine.run_folder import RunFolder, same_config, write_whole
 from training.engine.submission import Cluster, TrainingJob, failure, submit
 from training.errors import PREEMPTED, PreemptedError, RunError
 from training.models.building import build_position_encoding, check_before_run
+from training.study.comparison_page import PICTURE, changed_keys, comparison_page
 from training.study.statistics import (
     RUNS,
     Summary,
     draw_comparison,
     runs_csv,
     summarise,
-    summary_markdown,
 )
 from wefpe_core.errors import InputError
 
@@ -143,13 +144,13 @@ class Sweep:
         if self.reference not in [arm.label for arm in self.arms]:
             labels = ", ".join(arm.label for arm in self.arms)
             raise InputError(f"the reference {self.reference!r} is not among {labels}")
-        # Every config is checked before the first run starts. Seeds are in the outer loop, so that
-        # a comparison that is stopped has whole pairs.
+        configs = _configs(self.base, self.arms)
+        # Seeds are in the outer loop, so that a comparison that is stopped has whole pairs.
         self.planned = [
             PlannedRun(
                 arm,
                 seed,
-                change_config(self.base, [*arm.overrides, f"seed={seed}"]),
+                change_config(configs[arm.label], [f"seed={seed}"]),
                 RunFolder(self.path / f"{arm.folder_name}-seed{seed}"),
             )
             for seed in self.seeds
@@ -256,56 +257,40 @@ class Sweep:
         outcome = _outcome(planned, problem)
         console.print(f"{self._told}/{len(self.planned)} {outcome}", highlight=False)
 
-    def verification(self) -> str:
-        """A sentence on how the backends of the finished runs were verified.
-
-        It begins with a warning if that differs between runs that evaluate elliptic functions.
-        """
-        by_status: dict[str, dict[str, None]] = {}
-        for each in self.planned:
-            result = each.folder.read_result()
-            if result is not None:
-                status = (result.get("verification") or {}).get("status", "not recorded")
-                by_status.setdefault(status, {})[each.arm.label] = None
-        mixed = len(by_status.keys() - {"not needed"}) > 1
-        listed = "; ".join(f"{status}: {', '.join(arms)}" for status, arms in by_status.items())
-        start = "The runs differ in verification: " if mixed else "Verification: "
-        return f"{start}{listed}."
-
-    def costs(self) -> str:
-        """A sentence on the speed and memory of the finished runs: the mean and the most."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for each in self.planned:
-            result = each.folder.read_result()
-            if result is not None and result.get("training_images_per_second"):
-                found.setdefault(each.arm.label, []).append(result)
-        texts = []
-        for label, results in found.items():
-            rates = [result["training_images_per_second"] for result in results]
-            peaks = [result["peak_memory_mb"] for result in results if result["peak_memory_mb"]]
-            memory = f", {max(peaks):,.0f} MB" if peaks else ""
-            texts.append(f"{label} {sum(rates) / len(rates):,.0f} images/s{memory}")
-        return f"Training: {'; '.join(texts)}." if texts else ""
+    def finished_rows(self) -> list[dict[str, Any]]:
+        """The results of the finished runs, each under the label of its arm."""
+        results = ((each, each.folder.read_result()) for each in self.planned)
+        return [found | {"encoding": each.arm.label} for each, found in results if found]
 
     def write_tables(self) -> list[Summary]:
         """Write CSV, Markdown and picture of the finished runs."""
-        rows: list[dict[str, Any]] = []
+        rows = self.finished_rows()
         accuracies: dict[str, dict[int, float]] = {}
-        for each in self.planned:
-            result = each.folder.read_result()
-            if result is not None:
-                rows.append(result | {"encoding": each.arm.label})
-                found = accuracies.setdefault(each.arm.label, {})
-                found[each.seed] = result["test_accuracy"]
+        for row in rows:
+            accuracies.setdefault(row["encoding"], {})[row["seed"]] = row["test_accuracy"]
         if self.reference not in accuracies:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
         write_whole(self.path / RUNS, runs_csv(rows))
-        page = f"{summary_markdown(summaries, self.reference)}\n{self.verification()}\n"
-        page += f"\n{costs}\n" if (costs := self.costs()) else ""
+        keys = {k: v for k, v in changed_keys(self.base).items() if not is_of_an_arm(k)}
+        page = comparison_page(summaries, self.reference, rows, self.base, keys)
         write_whole(self.path / "comparison.md", page)
-        draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
+        draw_comparison(self.path / PICTURE, summaries, accuracies, self.reference)
         return summaries
+
+
+def _configs(base: Experiment, arms: Sequence[Arm]) -> dict[str, Experiment]:
+    """The config of each arm; what is wrong with them is said together, before the first run."""
+    configs = {}
+    problems: dict[str, Problem] = {}  # by text: what is wrong with every arm is said once
+    for arm in arms:
+        try:
+            configs[arm.label] = change_config(base, arm.overrides)
+        except ConfigError as error:
+            problems |= {str(problem): problem for problem in error.problems}
+    if problems:
+        raise ConfigError(problems.values())
+    return configs
 
 
 def _outcome(planned: PlannedRun, problem: str | None) -> str:

@@ -35,6 +35,7 @@ from training.study.encoding_choice import DEPTH, DIM, GRID, HEADS
 
 MARKED = (7, 7)  # row and column of the patch the others are compared with
 SEED = 0
+_CAPTION = "as it starts in a ViT-Ti/16 at 224: 14 × 14 patches; the square is the marked patch"
 _MODEL: dict[str, Any] = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "grid": GRID}
 
 
@@ -221,8 +222,10 @@ def draw_encodings(folder: Path, names: Sequence[str] = ()) -> list[Path]:
     paths = []
     for name in names or available_encodings():
         path = folder / f"{name}.png"
+        figure = draw_picture(picture_of(name))
+        figure.suptitle(f"{name} {_CAPTION}", x=0.005, ha="left", fontsize="medium")
         # Without matplotlib's version in the file, a picture changes only with its encoding.
-        draw_picture(picture_of(name)).savefig(path, dpi=90, metadata={"Software": None})
+        figure.savefig(path, dpi=90, metadata={"Software": None})
         paths.append(path)
     return paths
 

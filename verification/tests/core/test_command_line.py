@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import typer
 
 from training import cli
 from wefpe_core import __version__
@@ -65,6 +68,35 @@ def test_help_has_a_short_form(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["-h"], ["verify", "-h"], ["analyse", "decay", "-h"]):
         assert cli.main(words) == 0
         assert "Usage" in capsys.readouterr().out
+
+
+def test_every_command_and_the_commands_of_groups_have_one_style_of_help() -> None:
+    """A sentence about what it does, and about every option; no boxes and no markup."""
+    waiting: list[tuple[str, Any]] = [("wefpe", typer.main.get_command(cli.app))]
+    seen: list[str] = []
+    while waiting:
+        name, command = waiting.pop()
+        seen.append(name)
+        context = typer.Context(command, info_name=name)
+        text = command.get_help(context)
+        assert text.startswith("Usage: "), name
+        assert not set("╭│╰") & set(text), name
+        assert (command.help or "").split("\n\n")[0].rstrip().endswith("."), name
+        for each in command.params:
+            if each.param_type_name == "option":
+                assert (each.help or "").rstrip().endswith("."), f"{name} {each.opts[0]}"
+        names = getattr(command, "list_commands", lambda _: [])(context)
+        waiting += [(f"{name} {each}", command.get_command(context, each)) for each in names]
+    assert len(seen) > 25
+
+
+def test_the_shell_completes_commands() -> None:
+    environment = os.environ | {"_WEFPE_COMPLETE": "complete_bash"}
+    environment |= {"COMP_WORDS": "wefpe ver", "COMP_CWORD": "1"}
+    program = "from training.cli import main; raise SystemExit(main([]))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.split() == ["verify"]
 
 
 def test_a_module_of_a_command_is_no_program() -> None:

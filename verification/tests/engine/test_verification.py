@@ -24,6 +24,7 @@ from training.engine.verification import Evaluator, consult, describe, evaluator
 from training.errors import RunError
 from training.models.building import build_position_encoding
 from training.study.compare import Sweep, parse_arms
+from training.study.comparison_page import verification_text
 from verification.tests.training_runs import TINY
 from wefpe_core.receipts import Measured, Need, Receipt, fingerprint, write_receipt
 
@@ -269,7 +270,7 @@ def test_a_comparison_says_how_its_runs_were_verified(tmp_path, statuses, senten
         if status is not None:
             result["verification"] = {"status": status}
         planned.folder.write_result(result)
-    assert re.search(sentence, sweep.verification())
+    assert re.search(sentence, verification_text(sweep.finished_rows()))
     sweep.write_tables()
     assert re.search(sentence, (tmp_path / "sweep" / "comparison.md").read_text(), re.MULTILINE)
 

@@ -298,10 +298,39 @@ def test_a_sweep_keeps_what_is_finished_and_goes_on_after_a_crash(tmp_path, caps
     assert "another config" in capsys.readouterr().err
 
 
+def test_the_page_of_a_comparison_stands_alone(tmp_path):
+    base = load_config("digits", ["training.epochs=3"])
+    sweep = Sweep(base, parse_arms(["weierstrass", "learned"]), (0, 1), tmp_path / "sweep")
+    for planned in sweep.planned:
+        planned.folder.path.mkdir(parents=True)
+        planned.folder.config.write_text(dump_toml(planned.experiment))
+        versions = {"torch": "2.13.0" if planned.seed else "2.12.1"}
+        where = {"versions": versions, "processor": "a | b", "commit": None}
+        planned.folder.write_result(
+            {"test_accuracy": 0.5, "seed": planned.seed, "circumstances": where}
+        )
+    sweep.write_tables()
+    page = (tmp_path / "sweep" / "comparison.md").read_text()
+    assert page.startswith(f"# {base.model.name} on digits: 2 encodings\n\n| encoding |")
+    [picture] = re.findall(r"!\[.+\]\((.+)\)", page)
+    assert (tmp_path / "sweep" / picture).read_bytes().startswith(b"\x89PNG")
+    assert "| `training.epochs` | 3 |" in page
+    assert "| `model.patch_norm` | true |" in page
+    assert "`seed`" not in page
+    assert "position_encoding" not in page
+    assert "| torch | 2.12.1; 2.13.0 |" in page
+    assert "| processor | a \\| b |" in page
+    assert "| commit | not known |" in page
+
+
 def test_a_sweep_checks_every_config_before_the_first_run(tmp_path, capsys):
     words = ["digits", "-e", "learned", "-e", "weierstrass:alfa=1", "--folder", str(tmp_path / "x")]
     assert main(["compare", *words]) == 2
     assert "alfa" in capsys.readouterr().err
+    assert main(["compare", *words, "-e", "rope_axial:beta=2"]) == 2
+    error = capsys.readouterr().err
+    assert "alfa" in error
+    assert "beta" in error
     assert not (tmp_path / "x").exists()
 
 

@@ -140,6 +140,21 @@ def test_a_table_is_drawn_on_any_grid():
     assert images_of(plot.encoding_table(encoding, grid=(3, 5)))[0].shape == (3, 5)
 
 
+def sections_of(figure):
+    return labels(figure.axes[len(images_of(figure))])
+
+
+def test_equal_sections_are_one_curve():
+    encoding = built("sincos2d")
+    square = plot.encoding_table(encoding, grid=(5, 5), query=(2, 2))
+    assert sections_of(square) == ["its row and its column"]
+    for elsewhere in ({"grid": (5, 5), "query": (1, 2)}, {"grid": (4, 5), "query": (2, 2)}):
+        figure = plot.encoding_table(encoding, **elsewhere)
+        assert sections_of(figure) == ["its row", "its column"]
+    learned = plot.encoding_table(built("learned"), grid=(5, 5), query=(2, 2))
+    assert sections_of(learned) == ["its row", "its column"]
+
+
 def test_a_bias_and_a_rotation_are_drawn():
     encoding = built("weierstrass_green")
     *biases, softmax = images_of(plot.encoding_bias(encoding, query=(0, 0)))

@@ -189,6 +189,19 @@ def test_a_curve_of_one_point_is_seen(tmp_path):
     assert bar.get_segments()[0][:, 1].tolist() == [2.0, 3.0]
 
 
+def test_curves_that_are_equal_in_all_runs_are_one(tmp_path):
+    first = epoch_row(1, 2.0, 0.5)
+    paths = [
+        write_run(tmp_path / "a", [first, epoch_row(2, 1.0, 0.7)]),
+        write_run(tmp_path / "b", [first, epoch_row(2, 1.0, 0.6)], *LEARNED),
+    ]
+    loss, accuracy = curves_analysis(paths).figures["curves"].axes[:2]
+    assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 1.0]]
+    assert loss.get_title() == "training loss of all runs"
+    assert len(accuracy.lines) == 2
+    assert accuracy.get_title() == "validation accuracy in %"
+
+
 def test_a_run_in_two_parts_gives_two_curves(tmp_path):
     path = write_run(tmp_path / "run", [])
     (path / "log.jsonl").unlink()

@@ -138,7 +138,7 @@ def test_the_command_names_a_misbehaving_backend_in_one_line(plugged_in, backend
     with contextlib.suppress(MisbehavingBackendError):
         plugged_in(backend_class)
     assert main([*VERIFY, "--size", "small"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()  # after those of progress
     assert "'plugin'" in line
 
 
@@ -156,7 +156,7 @@ def test_the_command_names_a_backend_that_cannot_be_imported_in_one_line(
 
     monkeypatch.setattr(EntryPoint, "load", load)
     assert main([*VERIFY, "--size", "small"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    *_, line = capsys.readouterr().err.splitlines()  # after those of progress
     assert "'plugin'" in line
     assert "ImportError: libmine.so: cannot open" in line
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,42 @@ def test_a_run_that_would_measure_nothing_is_refused(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify(["--size", "small", *options]) == 2
-    assert "nothing to measure" in one_line(capsys)
+    first, last = capsys.readouterr().err.splitlines()
+    assert "looking for backends" in first  # without a terminal progress is told in lines
+    assert "nothing to measure" in last
+
+
+def test_progress_is_told_at_once_and_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 101.0, 129.0, 131.0, 132.0])
+    plan = verifier.Plan(verifier.SIZES["small"], "small")
+    with verifier._progress(plan) as progress:
+        monkeypatch.setattr(verifier, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        bar = progress.add_task("imports", total=None)
+        progress.update(bar, total=4)
+        progress.update(bar, description="wp, numpy")
+        progress.advance(bar, 2)
+        progress.update(bar, description="zeta, numpy")
+        progress.update(bar, description="sigma, numpy")
+    lines = re.sub(r"after \d+ s", "after s", capsys.readouterr().err).splitlines()
+    assert [line.strip() for line in lines] == [
+        "0 % after s: imports",
+        "50 % after s: zeta, numpy",
+    ]
+
+
+def test_a_function_is_also_named_by_its_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--backend", "numpy", "--dtype", "complex64", "--size", "small"]
+    words = ["--function", "wp_prime", "--function", "wp_and_prime", "--function", "wp"]
+    assert verify([*options, *words, "--output", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text("utf-8"))
+    assert {row["function"] for row in report["rows"]} == {"wp", "wp_prime"}
+    capsys.readouterr()
+    assert verify(["--function", "zetta"]) == 2
+    assert one_line(capsys).endswith("; did you mean zeta?")
 
 
 @pytest.mark.parametrize(
