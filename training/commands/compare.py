@@ -87,7 +87,7 @@ def compare(
         else:
             _verify_once(sweep)
             sweep.train(jobs=jobs, console=console, devices=visible_gpus())
-    Console().print(summary_table(sweep.write_tables(), sweep.reference))
+    Console().print(summary_table(sweep.write_tables(), sweep.reference, sweep.metric))
     Console(soft_wrap=True).print(sweep.verification(), highlight=False, markup=False)
     Console(soft_wrap=True).print(f"table, rows and picture are in {sweep.path}", highlight=False)
     return 0 if not sweep.unfinished() else 1

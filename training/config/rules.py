@@ -49,6 +49,7 @@ def check(config: Experiment, unreadable: Collection[str] = ()) -> None:
         *found(_augmentation, "augmentation", "data"),
         *found(_reading, "augmentation", "data", "training"),
         *found(_loss, "training", "distillation"),
+        *found(_fields, "data", "model", "training", "augmentation", "distillation"),
         *found(_recompute, "training", "model"),
         *found(_selection, "selection", "data"),
         *found(_logging, "logging"),
@@ -239,6 +240,68 @@ def _loss(config: Experiment) -> Iterator[Problem]:
     elif distillation.kind == "hard" and distillation.temperature != 1.0:
         message = "has an effect with distillation.kind = 'soft' only"
         yield Problem("distillation.temperature", message, distillation.temperature)
+
+
+# What must be off where fields are predicted, and how one says so.
+_NOT_FOR_FIELDS = {
+    "augmentation.crop_padding": 0,
+    "augmentation.flip": 0.0,
+    "augmentation.vertical_flip": 0.0,
+    "augmentation.random_resized_crop": None,
+    "augmentation.rotation": 0.0,
+    "augmentation.brightness": 0.0,
+    "augmentation.contrast": 0.0,
+    "augmentation.erase_probability": 0.0,
+    "augmentation.cutout": 0,
+    "augmentation.mixup_alpha": 0.0,
+    "augmentation.cutmix_alpha": 0.0,
+    "training.label_smoothing": 0.0,
+    "distillation.teacher": "",
+}
+
+
+def _fields(config: Experiment) -> Iterator[Problem]:
+    """Fields are predicted at every pixel, classes by the pooled tokens."""
+    name, predicts = config.data.name, DATASETS[config.data.name].predicts
+    for key, value, of_fields in (
+        ("model.pooling", config.model.pooling, "patches"),
+        ("training.loss", config.training.loss, "relative_l2"),
+    ):
+        if (value == of_fields) != (predicts == "fields"):
+            wanted = f"{of_fields!r}" if predicts == "fields" else f"another than {of_fields!r}"
+            yield Problem(key, f"{name} has {predicts} to predict: say {wanted}", value)
+    yield from _start(config)
+    if predicts != "fields":
+        return
+    for key, off in _NOT_FOR_FIELDS.items():
+        table, _, word = key.partition(".")
+        value = getattr(getattr(config, table), word)
+        if value != off:
+            shown = "unset" if off is None else off
+            message = f"{name} has fields to predict, which would not follow: say {shown!r}"
+            yield Problem(key, message, value)
+
+
+def _start(config: Experiment) -> Iterator[Problem]:
+    """A model that starts as a Green operator must have room for it."""
+    model, place = config.model, config.position_encoding
+    if model.start == "random":
+        return
+    needs = []
+    if model.pooling != "patches" or model.patch_norm or model.layer_scale or model.head_layers:
+        needs.append(
+            "model.pooling = 'patches', and neither patch_norm nor layer_scale nor head_layers"
+        )
+    whole = place.options.get("alpha_u", 0.5) == place.options.get("alpha_v", 1.0) == 1.0
+    is_green = place.name == "weierstrass_green" and place.options.get("form") == "log"
+    if not (is_green and whole):
+        needs.append("position_encoding weierstrass_green with form = 'log', alpha_u = alpha_v = 1")
+    shape = model_shape(config)
+    channels = 2 * shape.patch_size**2 + 4
+    if shape.dim < channels:
+        needs.append(f"model.dim of {channels} or more")
+    if needs:
+        yield Problem("model.start", f"needs {'; and '.join(needs)}", model.start)
 
 
 def _reading(config: Experiment) -> Iterator[Problem]:

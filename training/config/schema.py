@@ -32,7 +32,7 @@ SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
 UNREADABLE = "unreadable"  # in the context of a validation: tables with values that are wrong
 Labels = Literal["fine", "coarse"]
-Pooling = Literal["token", "mean"]
+Pooling = Literal["token", "mean", "patches"]
 WeightInit = Literal["trunc_normal", "xavier"]
 Positions = Literal["resample", "replace", "hybrid"]
 VerificationPolicy = Literal["require", "warn", "off"]
@@ -130,6 +130,7 @@ class Model(ConfigSection):
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
     layer_scale: NotNegative = 0.0  # 0: none
+    start: Literal["random", "green"] = "random"  # green: the model is a Green operator
 
 
 class PositionEncoding(ConfigSection):
@@ -152,7 +153,7 @@ class Training(ConfigSection):
     clip_norm: NotNegative = 1.0  # 0: off
     threads: CountOrZero = 0  # 0: as many as torch chooses
     recompute: bool = False
-    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    loss: Literal["cross_entropy", "bce", "relative_l2"] = "cross_entropy"
     bce_threshold: Annotated[ShareBelowOne | None, _Unset] = None
 
 

@@ -46,7 +46,7 @@ class AbstractDisplacementBias(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: DisplacementOptions) -> None:
         super().__init__(size)
-        self.coordinates = options.coordinates
+        self.coordinates, self.periodic = options.coordinates, options.periodic
         self.layers = size.depth if options.per_layer else 1
 
     def no_weight_decay(self) -> set[str]:
@@ -72,6 +72,11 @@ class AbstractDisplacementBias(AbstractEncoding):
         """For each layer (heads, displacements)."""
         offsets, dtype = self.offsets(grid), self.working_dtype
         right, down = offsets.dx.to(dtype), offsets.dy.to(dtype)
+        if self.periodic:  # halfway round the one to the left or above is taken
+            right, down = (
+                step - side * torch.floor(step / side + 0.5)
+                for step, side in ((right, grid[1]), (down, grid[0]))
+            )
         if self.coordinates == "reference":
             height, width = self.size.grid
             right, down = right * (width / grid[1]), down * (height / grid[0])
@@ -113,7 +118,7 @@ class RelativeTableEncoding(AbstractDisplacementBias):
         return found.reshape(self.layers, self.size.num_heads, -1)
 
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
-        if grid == self.size.grid:  # the table itself
+        if grid == self.size.grid and not self.periodic:  # the table itself
             return self.displacement_table.flatten(2).to(self.dtype).unbind()
         return super()._by_offset(grid)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
 from training.encodings.encoding import AbstractEncoding, working_dtype
-from training.encodings.grid import Grid, patch_centres, patch_indices
+from training.encodings.grid import Grid, patch_centres, patch_indices, whole_waves
 from training.encodings.options import (
     PairLayout,
     Rope1dOptions,
@@ -123,6 +123,14 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)
+        if self.options.coordinates == "periodic":
+            u, v = patch_centres(grid, dtype, device)
+            height, width = self.size.grid
+            along, down = (
+                2.0 * math.pi * whole_waves(self.size.head_dim // 4, side, dtype, device)
+                for side in (width, height)
+            )
+            return torch.cat([u[:, None] * along, v[:, None] * down], dim=-1)
         frequencies = geometric(self.options.base, self.size.head_dim, 4, dtype, device)
         if self.options.coordinates == "centred":
             u, v = patch_centres(grid, dtype, device)

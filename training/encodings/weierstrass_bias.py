@@ -246,6 +246,12 @@ class GreenEncoding(AbstractLatticeBias):
         return strengths[layer if self.options.per_layer else 0] * green
 
     def _of_pairs(self, grid: Grid) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """G of all pairs of patches, and for each layer the strengths of its heads."""
-        green = self.values(grid).to(self.dtype)[self.offsets(grid).pairs]
+        """G of all pairs of patches, and for each layer the strengths of its heads.
+
+        With the form "log" it is log(1 + G - min G), whose exponential is G but for a constant.
+        """
+        values = self.values(grid)
+        if self.options.form == "log":
+            values = torch.log1p(values - values.amin())
+        green = values.to(self.dtype)[self.offsets(grid).pairs]
         return green, self.strengths()[..., None, None].unbind()

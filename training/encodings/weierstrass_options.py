@@ -389,6 +389,11 @@ class GreenOptions(LatticeBiasOptions):
         "bias of a patch on itself, where G is infinite: the mean of G over a disk of one patch's "
         "area, or the largest value at another patch",
     )
+    form: Literal["linear", "log"] = option(
+        "linear",
+        "the bias is s G, or s log(1 + G - min G): with s = 1 the attention itself is then G, but "
+        "for a constant, as long as queries and keys are silent",
+    )
     per_layer: bool = option(True, "strengths for each layer, or one set for all")
 
 

@@ -27,6 +27,7 @@ from training.models import (
     build_vit,
     load_checkpoint,
 )
+from training.models.green_start import start_as_green
 from training.models.layers import initialise
 from training.randomness import derived_seed
 from wefpe_core import WefpeError
@@ -110,12 +111,16 @@ def _built(
             **options,
         )
     if settings.head_layers or settings.head_dropouts:
-        model.head = _head(config, shape.dim, num_classes)
+        outputs = getattr(model, "num_outputs", num_classes)
+        model.head = _head(config, shape.dim, outputs)
+    if settings.start == "green":
+        assert isinstance(model, VisionTransformer)
+        start_as_green(model)
     return model
 
 
-def _head(config: Experiment, dim: int, num_classes: int) -> nn.Sequential:
-    """Dropout, linear, GELU for each hidden layer; then dropout and the linear layer to classes.
+def _head(config: Experiment, dim: int, outputs: int) -> nn.Sequential:
+    """Dropout, linear, GELU for each hidden layer; then dropout and the linear layer to outputs.
 
     It sees the pooled token after the last LayerNorm of the model, so it has none of its own.
     """
@@ -126,7 +131,7 @@ def _head(config: Experiment, dim: int, num_classes: int) -> nn.Sequential:
     for width, dropout in zip(widths, dropouts[:-1], strict=True):
         layers += [nn.Dropout(dropout), nn.Linear(dim, width), nn.GELU()]
         dim = width
-    layers += [nn.Dropout(dropouts[-1]), nn.Linear(dim, num_classes)]
+    layers += [nn.Dropout(dropouts[-1]), nn.Linear(dim, outputs)]
     head = nn.Sequential(*layers)
     head.apply(lambda module: initialise(module, scheme=settings.weight_init))
     return head

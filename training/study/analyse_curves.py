@@ -16,7 +16,9 @@ Groups = Mapping[str, Sequence[TrainingLog]]
 
 _PANELS: tuple[tuple[Quantity, str], ...] = (
     ("loss", "training loss"),
+    ("validation_loss", "validation loss"),
     ("validation_accuracy", "validation accuracy in %"),
+    ("validation_relative_error", "validation error (relative L2) in %"),
     ("rate", "learning rate"),
     ("gap", "training minus validation accuracy,\nin points"),
 )
@@ -25,6 +27,8 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
     "accuracy",
     "validation_loss",
     "validation_accuracy",
+    "relative_error",
+    "validation_relative_error",
     "gap",
 )
 _CAPTION = (

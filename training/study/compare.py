@@ -21,13 +21,14 @@ import torch
 from rich.console import Console
 
 from training.config import Experiment, change_config, dump_toml
-from training.data import open_data
+from training.data import DATASETS, open_data
 from training.encodings.registry import parse_encoding_label
 from training.engine.preemption import PARENT, SIGNALS
 from training.engine.run import check_folder, check_machine
 from training.engine.run_folder import RunFolder, same_config, write_whole
 from training.engine.submission import Cluster, TrainingJob, failure, submit
 from training.errors import PREEMPTED, PreemptedError, RunError
+from training.metrics import metric_of
 from training.models.building import build_position_encoding, check_before_run
 from training.study.statistics import (
     RUNS,
@@ -139,6 +140,7 @@ class Sweep:
     planned: list[PlannedRun] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.metric = DATASETS[self.base.data.name].metric
         self.reference = self.reference or self.arms[0].label
         if self.reference not in [arm.label for arm in self.arms]:
             labels = ", ".join(arm.label for arm in self.arms)
@@ -296,15 +298,17 @@ class Sweep:
             if result is not None:
                 rows.append(result | {"encoding": each.arm.label})
                 found = accuracies.setdefault(each.arm.label, {})
-                found[each.seed] = result["test_accuracy"]
+                found[each.seed] = result[f"test_{self.metric.name}"]
         if self.reference not in accuracies:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
         write_whole(self.path / RUNS, runs_csv(rows))
-        page = f"{summary_markdown(summaries, self.reference)}\n{self.verification()}\n"
+        table = summary_markdown(summaries, self.reference, self.metric)
+        page = f"{table}\n{self.verification()}\n"
         page += f"\n{costs}\n" if (costs := self.costs()) else ""
         write_whole(self.path / "comparison.md", page)
-        draw_comparison(self.path / "comparison.png", summaries, accuracies, self.reference)
+        picture = self.path / "comparison.png"
+        draw_comparison(picture, summaries, accuracies, self.reference, self.metric)
         return summaries
 
 
@@ -312,7 +316,8 @@ def _outcome(planned: PlannedRun, problem: str | None) -> str:
     if problem is not None:
         return f"{planned.title}: FAILED: {problem}"
     result = planned.folder.read_result() or {}
-    return f"{planned.title}: test accuracy {result['test_accuracy']:.2%}"
+    metric = metric_of(result, "test_")
+    return f"{planned.title}: test {metric.title} {result[f'test_{metric.name}']:.2%}"
 
 
 # --- Processes -----------------------------------------------------------------------------
