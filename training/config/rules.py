@@ -14,7 +14,7 @@ from training.config.encoding_rules import encoding_problems, table_problems
 from training.config.errors import ConfigError, Problem, RuleViolations
 from training.config.model_sizes import DHVT, image_size, model_shape
 from training.config.optimizers import name_problem
-from training.config.schema import HUB_PREFIX, Experiment
+from training.config.schema import HUB_PREFIX, WEIGHTS, Experiment
 from training.data.datasets import DATASETS
 from wefpe_core.errors import did_you_mean
 
@@ -415,6 +415,10 @@ def check_files(config: Experiment) -> None:
         if weights.startswith(HUB_PREFIX):
             if find_spec("huggingface_hub") is None:
                 message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
+                problems.append(Problem(key, message, weights))
+        elif weights and key == "model.checkpoint" and path.is_dir():
+            if not (path / WEIGHTS).is_file():
+                message = f"is no finished run: there is no {WEIGHTS} in it"
                 problems.append(Problem(key, message, weights))
         elif weights and not path.is_file() and not (weights is teacher and path.is_dir()):
             problems.append(Problem(key, _missing(weights, "file"), weights))

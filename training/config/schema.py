@@ -34,8 +34,9 @@ UNREADABLE = "unreadable"  # in the context of a validation: tables with values 
 Labels = Literal["fine", "coarse"]
 Pooling = Literal["token", "mean", "patches"]
 WeightInit = Literal["trunc_normal", "xavier"]
-Positions = Literal["resample", "replace", "hybrid"]
+Positions = Literal["keep", "resample", "replace", "hybrid"]
 VerificationPolicy = Literal["require", "warn", "off"]
+WEIGHTS = "weights.safetensors"  # of a finished run, in its folder beside its config
 HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
@@ -127,6 +128,7 @@ class Model(ConfigSection):
     weight_init: WeightInit = "xavier"
     checkpoint: str = ""  # "": from scratch
     positions: Positions = "resample"  # only with a checkpoint
+    head: Literal["new", "keep"] = "new"  # likewise
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
     layer_scale: NotNegative = 0.0  # 0: none

@@ -54,6 +54,23 @@ class CombinedEncoding(AbstractEncoding):
             q, k = part.rotate(q, k, grid, layer)
         return q, k
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for number, part in enumerate(self._each()):
+            start = f"parts.{number}."
+            own = {
+                key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)
+            }
+            found |= {start + key: t for key, t in part.brought_here(own, grid).items()}
+        return found
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {
+            f"{name} (part {number})": value
+            for number, part in enumerate(self._each(), start=1)
+            for name, value in part.learned_numbers().items()
+        }
+
     def check_ready(self) -> None:
         for part in self._each():
             part.check_ready()

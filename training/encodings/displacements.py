@@ -103,6 +103,27 @@ class RelativeTableEncoding(AbstractDisplacementBias):
         self.displacement_table = nn.Parameter(torch.empty(shape))
         nn.init.trunc_normal_(self.displacement_table, std=options.initial_std)
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The table, read where the displacements of this grid lie in that of `grid`."""
+        if grid == self.size.grid or self.coordinates == "index":
+            return tensors
+        table = tensors["displacement_table"].double()
+        (height, width), (old_height, old_width) = self.size.grid, grid
+        steps = []
+        for side, old in ((width, old_width), (height, old_height)):
+            across = torch.arange(1 - side, side, dtype=table.dtype) * (old / side)
+            steps.append(across / max(old - 1, 1))
+        places = torch.stack(torch.meshgrid(steps[0], steps[1], indexing="xy"), -1)[None]
+        read = F.grid_sample(
+            table.flatten(0, 1)[None],
+            places,
+            mode=self.options.interpolation,
+            padding_mode="border",
+            align_corners=True,
+        )
+        shaped = read.reshape(*table.shape[:2], 2 * height - 1, 2 * width - 1)
+        return {**tensors, "displacement_table": shaped.to(tensors["displacement_table"].dtype)}
+
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         height, width = self.size.grid
         # From -1 to 1 over the table, whose corners are the largest displacements.
@@ -137,10 +158,19 @@ class Alibi2dEncoding(AbstractDisplacementBias):
         if options.learnable:
             self.log_slopes = nn.Parameter(self._start().log().expand(self.layers, -1).clone())
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """Slopes for each patch of this grid; only those of equal shape are the same function."""
+        if "log_slopes" not in tensors or self.coordinates == "index":
+            return tensors
+        return {"log_slopes": tensors["log_slopes"] + math.log(grid[1] / self.size.grid[1])}
+
     def _start(self) -> Tensor:
         heads = self.size.num_heads
         numbers = torch.arange(1, heads + 1, device=self.device)
         return torch.exp2(-8.0 * numbers / heads)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {} if self.log_slopes is None else {"slope": self.slopes()}
 
     def slopes(self) -> Tensor:
         """(layers, heads) or (1, heads)."""
@@ -150,6 +180,24 @@ class Alibi2dEncoding(AbstractDisplacementBias):
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         distance = torch.sqrt(right * right + down * down)
         return -self.slopes()[..., None].to(distance.dtype) * distance
+
+
+def in_patches_of(
+    tensors: dict[str, Tensor], old: Grid, new: Grid, coordinates: str = "reference"
+) -> dict[str, Tensor]:
+    """Widths and centres in patches of one grid, counted in those of another.
+
+    A width is counted in columns.
+    """
+    if old == new or coordinates == "index":
+        return tensors
+    down, right = new[0] / old[0], new[1] / old[1]
+    centre = tensors["centre"]
+    return {
+        **tensors,
+        "log_width": tensors["log_width"] + math.log(right),
+        "centre": centre * torch.tensor([right, down], dtype=centre.dtype),
+    }
 
 
 class GaussianEncoding(AbstractDisplacementBias):
@@ -165,6 +213,12 @@ class GaussianEncoding(AbstractDisplacementBias):
         shape = (self.layers, size.num_heads)
         self.log_width = nn.Parameter(torch.full(shape, math.log(options.width)))
         self.centre = nn.Parameter(starting_centres(options.centres, *shape))
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {"σ_h in patches": self.log_width.exp(), "|d_h|": self.centre.norm(dim=-1)}
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        return in_patches_of(tensors, grid, self.size.grid, self.coordinates)
 
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         x, y = (self.centre[..., None, k].to(right.dtype) for k in (0, 1))

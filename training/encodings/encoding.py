@@ -194,6 +194,21 @@ class AbstractEncoding(nn.Module):
         """
         return None
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The parameters of this encoding made for `grid`, as they are for the grid of this one.
+
+        They are the same function of the place, or as near as the encoding can come. Most count in
+        shares of the image and stay as they are.
+        """
+        return tensors
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        """What has been learned besides matrices and tables, by the letters of the paper.
+
+        A number, a row of numbers, or one for each layer and head.
+        """
+        return {}
+
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that should not decay: all but matrices of projections."""
         return {

@@ -135,6 +135,14 @@ class LearnedEncoding(AbstractEncoding):
         tokens = self.positions.tokens
         return super().prefix(n) if tokens is None else prefix_rows(tokens, n)
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The table, resampled as the option says."""
+        patches = tensors.get("positions.patches")
+        if patches is None or grid == self.size.grid:
+            return tensors
+        table = resample_table(patches, grid, self.size.grid, self.options.resampling)
+        return {**tensors, "positions.patches": table}
+
     def load_table(self, patches: Tensor, grid: Grid, tokens: Tensor | None = None) -> None:
         """Take over a pre-trained table (height*width, dim) and its prefix rows."""
         self.positions.load(patches, grid, tokens, self.options.resampling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -81,6 +82,11 @@ class WeierstrassEncoding(AbstractEncoding):
             self._alpha_start = _AUTHORS_ALPHA_LEARN if self._is_authors else square
             if options.learnable:
                 self.alpha_learn = nn.Parameter(torch.tensor(self._alpha_start))
+        self.alphas_raw = None
+        if options.learn_alpha:
+            low, high = options.alpha_min, options.alpha_max
+            shares = torch.tensor([(alpha - low) / (high - low) for alpha in options.alphas()])
+            self.alphas_raw = nn.Parameter(torch.logit(shares))
         self.alpha_raw = None
         if options.learnable:
             inverse = math.log if self._is_authors else inverse_softplus
@@ -128,7 +134,15 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
-        return Frame(grid, self.alpha_u, self.alpha_v, self.options.origin == "half_period")
+        alphas = (self.alpha_u, self.alpha_v) if self.alphas_raw is None else self.learned_alphas()
+        return Frame(grid, *alphas, self.options.origin == "half_period")
+
+    def learned_alphas(self) -> tuple[Any, Any]:
+        """alpha_u and alpha_v within their bounds, as tensors that carry gradients."""
+        assert self.alphas_raw is not None
+        low, high = self.options.alpha_min, self.options.alpha_max
+        alphas = low + (high - low) * torch.sigmoid(self.alphas_raw.to(self.working_dtype))
+        return alphas[0], alphas[1]
 
     def _stretch(self) -> Tensor:
         """omega3/i in the paper; in the script a factor of the rows."""
@@ -147,7 +161,8 @@ class WeierstrassEncoding(AbstractEncoding):
         """The same as one tensor, (4, height*width)."""
         if self.options.function == "powers":
             return self._powers(grid)
-        refuse_poles(*self.frame(grid))
+        if self.alphas_raw is None:  # those that are learned stay below 1
+            refuse_poles(*self.frame(grid))
         parameter = self.lattice_parameter
         if parameter is None:
             z = self.points(grid)
@@ -159,7 +174,7 @@ class WeierstrassEncoding(AbstractEncoding):
         coordinates = self.table(
             ("coordinates", grid),
             lambda: self.frame(grid).coordinates(self.working_dtype, self.device),
-            depends_on=(),
+            depends_on=() if self.alphas_raw is None else (self.alphas_raw,),
         )
         return learned_wp(self.options.backend, coordinates, parameter.half_periods(self.device))
 
@@ -191,6 +206,20 @@ class WeierstrassEncoding(AbstractEncoding):
     def strength(self) -> Tensor | float:
         """beta_pos at present."""
         return self._strength if self.beta_pos is None else self.beta_pos
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if self.lattice_parameter is not None:
+            found |= self.lattice_parameter.learned_numbers()
+        elif self.alpha_learn is not None:
+            found["ω3′"] = self._stretch()
+        if self.alphas_raw is not None:
+            found["α_u, α_v"] = torch.stack(self.learned_alphas())
+        if self.alpha_raw is not None:
+            found["α_scale"] = torch.as_tensor(self.compression_scale())
+        if self.beta_pos is not None:
+            found["β_pos"] = self.beta_pos[0]
+        return found
 
     def additive(self, grid: Grid) -> Tensor:
         grid = checked_grid(grid)

@@ -72,6 +72,9 @@ class AbstractLatticeBias(AbstractEncoding):
             lattice = self.lattice_parameter.half_periods(self.device)
         return frame.on(lattice, along, down)
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return self.lattice_parameter.learned_numbers()
+
     def offsets(self, grid: Grid) -> Offsets:
         """The displacements of a grid, as a table of indices that never changes."""
         return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
@@ -210,6 +213,9 @@ class GreenEncoding(AbstractLatticeBias):
     def strengths(self) -> Tensor:
         """s_h, positive, (layers, heads)."""
         return F.softplus(self.strength_raw)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {**super().learned_numbers(), "s_h": self.strengths()}
 
     def values(self, grid: Grid) -> Tensor:
         """G at the displacements of `offsets`, in float64; at 0 what the option diagonal says."""

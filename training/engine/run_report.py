@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
+from torch import Tensor
+
 from training.config import Experiment
 from training.engine.run_folder import SEARCH, RunFolder, training_rows, write_whole
 from training.engine.verification import describe
@@ -68,6 +71,9 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
     if loaded:
         text = loaded[-1].read_text(encoding="utf-8").rstrip()
         paragraphs += ["## Pre-trained weights", f"```\n{text}\n```"]
+    learned = _learned_table(folder, experiment)
+    if learned:
+        paragraphs += ["## What the encoding learned", learned]
     logs = ", ".join(f"`{_link(each.log, folder)}`" for each in trainings.values())
     paragraphs.append(f"Effective config: `{folder.config.name}`; every step: {logs}.")
     write_whole(folder.report, "\n\n".join(each.rstrip() for each in paragraphs) + "\n")
@@ -78,6 +84,31 @@ def throughput_text(result: Mapping[str, Any]) -> str:
     found = {kind: result.get(f"{kind}_images_per_second") for kind in ("training", "test")}
     parts = [f"{kind} {rate:,.0f} images/s" for kind, rate in found.items() if rate]
     return ", ".join(parts) or "not known"
+
+
+def _learned_table(folder: RunFolder, experiment: Experiment) -> str:
+    """The numbers that the encoding learned, by the letters of the paper; "" if there are none."""
+    from training.engine.finished_run import open_trained_encoding  # which uses this module
+    from training.models.building import build_position_encoding
+
+    if not folder.weights.exists():
+        return ""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        start = build_position_encoding(experiment).learned_numbers()
+        end = open_trained_encoding(folder.path).learned_numbers()
+    first = "in the config" if experiment.model.checkpoint else "at the start"
+    rows = [(name, _numbers_text(start[name]), _numbers_text(end[name])) for name in end]
+    return markdown_table(("number", first, "learned"), rows) if rows else ""
+
+
+def _numbers_text(numbers: Tensor) -> str:
+    """A number, or several: heads of a layer side by side, layers apart."""
+    if numbers.ndim == 2:
+        rows = [_numbers_text(row) for row in numbers]
+        if len(set(rows)) == 1 and len(rows) > 1:
+            return f"{rows[0]} in each layer"
+        return rows[0] if len(rows) == 1 else "; ".join(rows)
+    return " ".join(f"{float(number):.4g}" for number in numbers.reshape(-1))
 
 
 def _epoch_table(training: RunFolder, metric: Metric) -> str:

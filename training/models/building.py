@@ -61,7 +61,7 @@ def build_model(
     ----------
     config : Experiment
     num_classes, in_channels : int
-        Classes and channels of the data; the head is always new.
+        Classes and channels of the data.
     pretrained : bool
         False leaves ``model.checkpoint`` unread: for a run whose own weights are loaded next.
     on_load : callable, optional
@@ -71,7 +71,10 @@ def build_model(
         model = _built(config, num_classes, in_channels)
     if config.model.checkpoint and pretrained:
         report = load_checkpoint(
-            model, config.model.checkpoint, positions=config.model.positions, head="new"
+            model,
+            config.model.checkpoint,
+            positions=config.model.positions,
+            head=config.model.head,
         )
         if on_load is not None:
             on_load(report)

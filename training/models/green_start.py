@@ -38,10 +38,10 @@ def start_as_green(model: VisionTransformer) -> None:
         raise InputError("a model starts as G with the encoding weierstrass_green, form='log' only")
     if model.pooling != "patches" or not isinstance(model.head, nn.Linear):
         raise InputError("a model starts as G with pooling='patches' and a linear head only")
-    if model.patch_embed.in_channels != 1 or width < 2 * pixels + 4:
+    if width < 2 * pixels + 4:
         raise InputError(
-            f"a model that starts as G needs fields of one channel and {2 * pixels + 4} channels "
-            f"of its own for {pixels} pixels, not {model.patch_embed.in_channels} and {width}"
+            f"a model that starts as G needs {2 * pixels + 4} channels for patches of {pixels} "
+            f"pixels, not {width}"
         )
     # Channels in pairs of opposite sign, which LayerNorm finds to have the mean 0.
     carrier, solution = 2 * pixels, 2 * pixels + 2
@@ -49,7 +49,7 @@ def start_as_green(model: VisionTransformer) -> None:
 
     embed = model.patch_embed.proj
     embed.weight.zero_()
-    flat = embed.weight.view(width, pixels)
+    flat = embed.weight[:, 0].view(width, pixels)  # of several channels the first
     flat[:pixels], flat[pixels : 2 * pixels] = torch.eye(pixels), -torch.eye(pixels)
     assert embed.bias is not None
     embed.bias.zero_()

@@ -265,10 +265,7 @@ def _read_rows(path: Path) -> list[Row]:
     """The rows of a file; none if there is no file."""
     rows = rows_of_csv(path.read_text(encoding="utf-8")) if path.exists() else []
     for row in rows:
-        try:
-            repeated = columns_of(metric_of(row, "test_"), _REPEATED)
-        except KeyError as error:
-            raise InputError(f"{path}: a row has no {error.args[0]}") from error
+        repeated = columns_of(metric_of(row, "test_"), _REPEATED)
         missing = [column for column in ("encoding", "seed", *repeated) if row.get(column) is None]
         if missing:
             raise InputError(f"{path}: a row has no {missing[0]}")

@@ -233,7 +233,9 @@ def test_with_the_form_log_the_attention_is_the_green_function_itself():
         for form in ("linear", "log")
     )
     with torch.no_grad():
-        green = linear.bias((4, 6), 0)[0]  # of strength 1
+        for encoding in (linear, log):  # the start of 1 is rounded to float32
+            encoding.strength_raw.fill_(math.log(math.expm1(1.0)))
+        green = linear.bias((4, 6), 0)[0]
         attention = torch.softmax(log.bias((4, 6), 0)[0], -1)
     kernel = 1.0 + green - green.min()
     want = kernel / kernel.sum(-1, keepdim=True)
