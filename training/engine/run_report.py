@@ -108,7 +108,7 @@ def _numbers_text(numbers: Tensor) -> str:
         if len(set(rows)) == 1 and len(rows) > 1:
             return f"{rows[0]} in each layer"
         return rows[0] if len(rows) == 1 else "; ".join(rows)
-    return " ".join(f"{float(number):.4g}" for number in numbers.reshape(-1))
+    return " ".join(f"{float(number):.4g}" for number in numbers.detach().reshape(-1))
 
 
 def _epoch_table(training: RunFolder, metric: Metric) -> str:
