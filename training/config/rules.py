@@ -50,6 +50,7 @@ def check(config: Experiment, unreadable: Collection[str] = ()) -> None:
         *found(_reading, "augmentation", "data", "training"),
         *found(_loss, "training", "distillation"),
         *found(_fields, "data", "model", "training", "augmentation", "distillation"),
+        *found(_start, "model", "position_encoding"),
         *found(_recompute, "training", "model"),
         *found(_selection, "selection", "data"),
         *found(_logging, "logging"),
@@ -270,7 +271,6 @@ def _fields(config: Experiment) -> Iterator[Problem]:
         if (value == of_fields) != (predicts == "fields"):
             wanted = f"{of_fields!r}" if predicts == "fields" else f"another than {of_fields!r}"
             yield Problem(key, f"{name} has {predicts} to predict: say {wanted}", value)
-    yield from _start(config)
     if predicts != "fields":
         return
     for key, off in _NOT_FOR_FIELDS.items():

@@ -46,6 +46,7 @@ class AbstractDisplacementBias(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: DisplacementOptions) -> None:
         super().__init__(size)
+        self.options: Any = options  # of the subclass
         self.coordinates, self.periodic = options.coordinates, options.periodic
         self.layers = size.depth if options.per_layer else 1
 
@@ -97,7 +98,6 @@ class RelativeTableEncoding(AbstractDisplacementBias):
 
     def __init__(self, size: EncodingSize, options: RelativeTableOptions) -> None:
         super().__init__(size, options)
-        self.options = options
         height, width = size.grid
         shape = (self.layers, size.num_heads, 2 * height - 1, 2 * width - 1)
         self.displacement_table = nn.Parameter(torch.empty(shape))
@@ -239,7 +239,6 @@ class LookHereEncoding(AbstractDisplacementBias):
 
     def __init__(self, size: EncodingSize, options: LookHereOptions) -> None:
         super().__init__(size, options)
-        self.options = options
 
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         like: dict[str, Any] = {"dtype": right.dtype, "device": right.device}

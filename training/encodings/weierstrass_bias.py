@@ -128,6 +128,10 @@ class RelativeEncoding(AbstractLatticeBias):
         functions = ("wp_and_prime",) if self.is_learned else ("wp_and_prime", "add")
         return EllipticUse(self.options.backend, functions, self.is_learned)
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        scale = {} if self.scale_raw is None else {"s": F.softplus(self.scale_raw)}
+        return {**super().learned_numbers(), **scale}
+
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters()}
 

@@ -21,7 +21,7 @@ from verification.tests.models.test_transfer import config_of, held_by_a_run
         ("weierstrass_fourier", {"ω3′", "β", "γ", "σ", "μ"}),
         ("weierstrass_green", {"ω3/i", "s_h"}),
         ("weierstrass_heat", {"ω3/i", "s_h", "width √t_h in patches", "|d_h|"}),
-        ("weierstrass_relative", {"ω3/i"}),
+        ("weierstrass_relative", {"ω3/i", "s"}),
         ("gaussian", {"σ_h in patches", "|d_h|"}),
         ("learned", set()),
     ],

@@ -122,6 +122,10 @@ def test_another_encoding_or_other_options_are_refused(tmp_path):
         started_from(path, "learned", 8)
     with pytest.raises(InputError, match=r"alpha_u=None instead of 0\.25"):
         started_from(path, "weierstrass", 8, "position_encoding.options.alpha_u=0.25")
+    (tmp_path / "other").mkdir()
+    bias, _ = held_by_a_run(tmp_path / "other", "gaussian")
+    with pytest.raises(InputError, match="coordinates='reference' instead of 'index'"):
+        started_from(bias, "gaussian", 8, "position_encoding.options.coordinates=index")
     _, report = started_from(path, "learned", 8, "model.positions=replace")
     assert report.positions == "those of the encoding in the file are left out; learned stands"
     assert "beta_pos: left out" in report.encoding
