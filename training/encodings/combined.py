@@ -48,6 +48,17 @@ class CombinedEncoding(AbstractEncoding):
         biases = (part.bias(grid, layer) for part in self._each())
         return _sum(super().bias(grid, layer), *biases)
 
+    def additive_at(self, points: Tensor) -> Tensor | None:
+        return _sum(*(part.additive_at(points) for part in self._each()))
+
+    def bias_at(self, points: Tensor, layer: int) -> Tensor | None:
+        return _sum(*(part.bias_at(points, layer) for part in self._each()))
+
+    def rotate_at(self, q: Tensor, k: Tensor, points: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        for part in self._each():
+            q, k = part.rotate_at(q, k, points, layer)
+        return q, k
+
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
         q, k = super().rotate(q, k, grid, layer)
         for part in self._each():

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding
+from training.encodings.encoding import AbstractEncoding, differences
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
 from training.encodings.options import (
     Alibi2dOptions,
@@ -69,15 +69,27 @@ class AbstractDisplacementBias(AbstractEncoding):
         by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid), parameters)
         return by_offset[layer % self.layers][:, self.offsets(grid).pairs]
 
+    def bias_at(self, points: Tensor, layer: int) -> Tensor:
+        self.check_layer(layer)
+        right, down = differences(points)
+        height, width = self.size.grid
+        right, down = self._shortest(right * width, down * height, self.size.grid)
+        found = self.of_displacements(right.reshape(-1), down.reshape(-1))[layer % self.layers]
+        return found.reshape(-1, *right.shape).movedim(0, -3).to(self.dtype)
+
+    def _shortest(self, right: Tensor, down: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Displacements in patches; on a torus to the nearest copy of a patch."""
+        if not self.periodic:
+            return right, down
+        # Halfway round the one to the left or above is taken.
+        sides = ((right, grid[1]), (down, grid[0]))
+        across, along = (step - side * torch.floor(step / side + 0.5) for step, side in sides)
+        return across, along
+
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""
         offsets, dtype = self.offsets(grid), self.working_dtype
-        right, down = offsets.dx.to(dtype), offsets.dy.to(dtype)
-        if self.periodic:  # halfway round the one to the left or above is taken
-            right, down = (
-                step - side * torch.floor(step / side + 0.5)
-                for step, side in ((right, grid[1]), (down, grid[0]))
-            )
+        right, down = self._shortest(offsets.dx.to(dtype), offsets.dy.to(dtype), grid)
         if self.coordinates == "reference":
             height, width = self.size.grid
             right, down = right * (width / grid[1]), down * (height / grid[0])

@@ -10,13 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.elliptic_values import (
+    TORCH,
     EllipticUse,
     Frame,
     Values,
     fixed_wp,
     learned_wp,
+    moving,
 )
-from training.encodings.encoding import AbstractEncoding, prefix_rows, scalar
+from training.encodings.encoding import AbstractEncoding, checked_points, prefix_rows, scalar
 from training.encodings.grid import Grid, checked_grid, patch_centres
 from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
@@ -30,6 +32,7 @@ from training.encodings.weierstrass_options import (
     listing_half_period,
 )
 from wefpe_core import Lattice
+from wefpe_core.errors import InputError
 
 _AUTHORS_ALPHA_LEARN = 0.12
 _AUTHORS_STRETCHES = (0.02, 8.0)
@@ -180,7 +183,9 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def _powers(self, grid: Grid) -> Tensor:
         """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
-        u, v = patch_centres(grid, self.working_dtype, self.device)
+        return self._powers_at(*patch_centres(grid, self.working_dtype, self.device))
+
+    def _powers_at(self, u: Tensor, v: Tensor) -> Tensor:
         x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
         return torch.stack((x, y, x * x - y * y, 2.0 * x * y)) / self.start.scale
 
@@ -190,7 +195,9 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features, (height*width, 4 or 2), cast once to the module's dtype."""
-        values = self._rows_of_values(checked_grid(grid))
+        return self._compressed(self._rows_of_values(checked_grid(grid)))
+
+    def _compressed(self, values: Tensor) -> Tensor:
         if self.options.features < len(values):
             values = values[: self.options.features]
         # Contiguous, so that each patch is a row of the product that follows.
@@ -226,6 +233,23 @@ class WeierstrassEncoding(AbstractEncoding):
         return self.table(
             ("patches", grid), lambda: self._weighted(self.projection(self.features(grid)))
         )
+
+    def additive_at(self, points: Tensor) -> Tensor:
+        """Of the readings only the corrected one; a place on a pole gives NaN."""
+        u, v = checked_points(points)
+        parameter, frame = self.lattice_parameter, self.frame(self.size.grid)
+        if parameter is None:
+            raise InputError("places that are no grid are for fidelity='corrected'")
+        if self.options.function == "powers":
+            values = self._powers_at(u.reshape(-1), v.reshape(-1))
+        else:
+            across, along = frame.shifts()
+            s, t = frame.in_half_periods(u.reshape(-1) + across, v.reshape(-1) + along)
+            z, lattice = moving(torch.stack((s, t), -1), parameter.half_periods(u.device))
+            p, dp = TORCH.wp_and_prime(z, lattice)
+            values = torch.stack((p.real, p.imag, dp.real, dp.imag))
+        table = self._weighted(self.projection(self._compressed(values)))
+        return table.reshape(*u.shape, -1)
 
     def prefix(self, n: int) -> Tensor | None:
         rows = self.class_encoding
