@@ -137,8 +137,10 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
-        alphas = (self.alpha_u, self.alpha_v) if self.alphas_raw is None else self.learned_alphas()
-        return Frame(grid, *alphas, self.options.origin == "half_period")
+        alpha_u, alpha_v = self.alpha_u, self.alpha_v
+        if self.alphas_raw is not None:
+            alpha_u, alpha_v = self.learned_alphas()
+        return Frame(grid, alpha_u, alpha_v, self.options.origin == "half_period")
 
     def learned_alphas(self) -> tuple[Any, Any]:
         """alpha_u and alpha_v within their bounds, as tensors that carry gradients."""

@@ -15,7 +15,7 @@ from training.engine import checkpoints
 from training.engine.finished_run import open_finished_run
 from training.engine.run import run
 from training.engine.run_folder import RunFolder
-from training.models import CheckpointError, load_checkpoint
+from training.models import CheckpointError, LoadReport, load_checkpoint
 from training.models.building import build_model
 from verification.tests.training_runs import TINY
 from wefpe_core import InputError
@@ -45,7 +45,7 @@ def held_by_a_run(folder, encoding, *overrides):
 
 def started_from(path, encoding, size, *overrides):
     """The model of a config that names the run, and the report of what was loaded."""
-    reports = []
+    reports: list[LoadReport] = []
     config = config_of(encoding, size, f"model.checkpoint={path}", *overrides)
     model = build_model(config, 10, 1, on_load=reports.append)
     return model.eval(), reports[0]
