@@ -62,7 +62,9 @@ class Normalisation:
 
 
 def unit_range(images: Tensor) -> Tensor:
-    """New float32 images from 0 to 1, made from uint8 images."""
+    """New float32 images from 0 to 1, made from uint8 images; fields are copied as they are."""
+    if images.is_floating_point():
+        return images.clone()
     return images.to(torch.float32).div_(255)
 
 

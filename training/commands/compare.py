@@ -88,7 +88,7 @@ def compare(
         else:
             _verify_once(sweep)
             sweep.train(jobs=jobs, console=console, devices=visible_gpus())
-    Console().print(summary_table(sweep.write_tables(), sweep.reference))
+    Console().print(summary_table(sweep.write_tables(), sweep.reference, sweep.metric))
     Console(soft_wrap=True).print(
         verification_text(sweep.finished_rows()), highlight=False, markup=False
     )

@@ -38,7 +38,7 @@ def evaluate(
 
     size = None if image_size is None else read_image_size(image_size)
     scores = evaluate_run(folder, split, image_size=size, batch_size=batch_size)
-    found = f"{split} accuracy {scores.accuracy:.2%}, "
+    found = f"{split} {scores.metric.title} {scores.value:.2%}, "
     found += "" if scores.top5 is None else f"top-5 {scores.top5:.2%}, "
     found += f"loss {scores.loss:.4f}, {scores.images:,} images, {scores.seconds:.1f} s"
     found += f", {scores.images_per_second:,.0f} images/s"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from training.config.errors import Problem
 from training.config.model_sizes import image_size, model_shape
-from training.config.schema import Experiment
+from training.config.schema import HUB_PREFIX, WEIGHTS, Experiment
 from training.encodings.option_types import validate_options
 from training.encodings.registry import (
     available_encodings,
@@ -141,13 +142,23 @@ def _positions(config: Experiment) -> list[Problem]:
             return [Problem(_NAME, message, name)]
         return []
     fitting = {"learned": ("resample", "replace"), HYBRID: ("hybrid",)}.get(name, ("replace",))
-    if model.positions in fitting:
+    if model.positions in fitting or model.positions == "keep":
         return []
+    if model.positions == "resample" and may_be_run(model.checkpoint):
+        return []  # whether it has this very encoding is seen when it is opened
     message = (
         f"with the encoding {name} the learned table of model.checkpoint can be used by "
         f"{' or '.join(map(repr, fitting))} only"
     )
     return [Problem("model.positions", message, model.positions)]
+
+
+def may_be_run(checkpoint: str) -> bool:
+    """Whether a checkpoint may be a finished run, to judge by its name alone."""
+    if checkpoint.startswith(HUB_PREFIX):
+        return False
+    is_file = checkpoint.endswith((".safetensors", ".npz", ".pth", ".pt", ".bin", ".tar", ".ckpt"))
+    return not is_file or PurePath(checkpoint).name == WEIGHTS
 
 
 def _scale(config: Experiment) -> list[Problem]:

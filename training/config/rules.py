@@ -14,7 +14,7 @@ from training.config.encoding_rules import encoding_problems, table_problems
 from training.config.errors import ConfigError, Problem, RuleViolations
 from training.config.model_sizes import DHVT, image_size, model_shape
 from training.config.optimizers import name_problem
-from training.config.schema import HUB_PREFIX, Experiment
+from training.config.schema import HUB_PREFIX, WEIGHTS, Experiment
 from training.data.datasets import DATASETS
 from wefpe_core.errors import did_you_mean
 
@@ -49,6 +49,8 @@ def check(config: Experiment, unreadable: Collection[str] = ()) -> None:
         *found(_augmentation, "augmentation", "data"),
         *found(_reading, "augmentation", "data", "training"),
         *found(_loss, "training", "distillation"),
+        *found(_fields, "data", "model", "training", "augmentation", "distillation"),
+        *found(_start, "model", "position_encoding"),
         *found(_recompute, "training", "model"),
         *found(_selection, "selection", "data"),
         *found(_logging, "logging"),
@@ -241,6 +243,67 @@ def _loss(config: Experiment) -> Iterator[Problem]:
         yield Problem("distillation.temperature", message, distillation.temperature)
 
 
+# What must be off where fields are predicted, and how one says so.
+_NOT_FOR_FIELDS = {
+    "augmentation.crop_padding": 0,
+    "augmentation.flip": 0.0,
+    "augmentation.vertical_flip": 0.0,
+    "augmentation.random_resized_crop": None,
+    "augmentation.rotation": 0.0,
+    "augmentation.brightness": 0.0,
+    "augmentation.contrast": 0.0,
+    "augmentation.erase_probability": 0.0,
+    "augmentation.cutout": 0,
+    "augmentation.mixup_alpha": 0.0,
+    "augmentation.cutmix_alpha": 0.0,
+    "training.label_smoothing": 0.0,
+    "distillation.teacher": "",
+}
+
+
+def _fields(config: Experiment) -> Iterator[Problem]:
+    """Fields are predicted at every pixel, classes by the pooled tokens."""
+    name, predicts = config.data.name, DATASETS[config.data.name].predicts
+    for key, value, of_fields in (
+        ("model.pooling", config.model.pooling, "patches"),
+        ("training.loss", config.training.loss, "relative_l2"),
+    ):
+        if (value == of_fields) != (predicts == "fields"):
+            wanted = f"{of_fields!r}" if predicts == "fields" else f"another than {of_fields!r}"
+            yield Problem(key, f"{name} has {predicts} to predict: say {wanted}", value)
+    if predicts != "fields":
+        return
+    for key, off in _NOT_FOR_FIELDS.items():
+        table, _, word = key.partition(".")
+        value = getattr(getattr(config, table), word)
+        if value != off:
+            shown = "unset" if off is None else off
+            message = f"{name} has fields to predict, which would not follow: say {shown!r}"
+            yield Problem(key, message, value)
+
+
+def _start(config: Experiment) -> Iterator[Problem]:
+    """A model that starts as a Green operator must have room for it."""
+    model, place = config.model, config.position_encoding
+    if model.start == "random":
+        return
+    needs = []
+    if model.pooling != "patches" or model.patch_norm or model.layer_scale or model.head_layers:
+        needs.append(
+            "model.pooling = 'patches', and neither patch_norm nor layer_scale nor head_layers"
+        )
+    whole = place.options.get("alpha_u", 0.5) == place.options.get("alpha_v", 1.0) == 1.0
+    is_green = place.name == "weierstrass_green" and place.options.get("form") == "log"
+    if not (is_green and whole):
+        needs.append("position_encoding weierstrass_green with form = 'log', alpha_u = alpha_v = 1")
+    shape = model_shape(config)
+    channels = 2 * shape.patch_size**2 + 4
+    if shape.dim < channels:
+        needs.append(f"model.dim of {channels} or more")
+    if needs:
+        yield Problem("model.start", f"needs {'; and '.join(needs)}", model.start)
+
+
 def _reading(config: Experiment) -> Iterator[Problem]:
     """What images are taken and what is done to them one by one."""
     augmentation, training = config.augmentation, config.training
@@ -352,6 +415,10 @@ def check_files(config: Experiment) -> None:
         if weights.startswith(HUB_PREFIX):
             if find_spec("huggingface_hub") is None:
                 message = "needs huggingface_hub: pip install 'wefpe[hub]', or give a path"
+                problems.append(Problem(key, message, weights))
+        elif weights and key == "model.checkpoint" and path.is_dir():
+            if not (path / WEIGHTS).is_file():
+                message = f"is no finished run: there is no {WEIGHTS} in it"
                 problems.append(Problem(key, message, weights))
         elif weights and not path.is_file() and not (weights is teacher and path.is_dir()):
             problems.append(Problem(key, _missing(weights, "file"), weights))

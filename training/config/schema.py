@@ -32,10 +32,11 @@ SCHEMA_VERSION = 1
 UNSET = "unset"  # how a file says None
 UNREADABLE = "unreadable"  # in the context of a validation: tables with values that are wrong
 Labels = Literal["fine", "coarse"]
-Pooling = Literal["token", "mean"]
+Pooling = Literal["token", "mean", "patches"]
 WeightInit = Literal["trunc_normal", "xavier"]
-Positions = Literal["resample", "replace", "hybrid"]
+Positions = Literal["keep", "resample", "replace", "hybrid"]
 VerificationPolicy = Literal["require", "warn", "off"]
+WEIGHTS = "weights.safetensors"  # of a finished run, in its folder beside its config
 HUB_PREFIX = "hf-hub:"  # of weights that are kept on the hub of Hugging Face
 
 
@@ -127,9 +128,11 @@ class Model(ConfigSection):
     weight_init: WeightInit = "xavier"
     checkpoint: str = ""  # "": from scratch
     positions: Positions = "resample"  # only with a checkpoint
+    head: Literal["new", "keep"] = "new"  # likewise
     head_layers: Annotated[tuple[Positive, ...], _List] = ()  # widths as fractions of dim
     head_dropouts: Annotated[tuple[ShareBelowOne, ...], _List] = ()  # before each layer of the head
     layer_scale: NotNegative = 0.0  # 0: none
+    start: Literal["random", "green"] = "random"  # green: the model is a Green operator
 
 
 class PositionEncoding(ConfigSection):
@@ -152,7 +155,7 @@ class Training(ConfigSection):
     clip_norm: NotNegative = 1.0  # 0: off
     threads: CountOrZero = 0  # 0: as many as torch chooses
     recompute: bool = False
-    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    loss: Literal["cross_entropy", "bce", "relative_l2"] = "cross_entropy"
     bce_threshold: Annotated[ShareBelowOne | None, _Unset] = None
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from training.data.restricted_pickle import read_pickle
-from training.data.sources import MemorySource, OpenedData
+from training.data.sources import ImageSource, MemorySource, OpenedData
 from training.errors import DataError, DataNotFoundError
 from training.parsing import ImageSize
+from training.randomness import generator
 from wefpe_core.errors import import_optional
 
 if TYPE_CHECKING:
@@ -77,7 +78,40 @@ def open_cifar(data: Data, image_size: ImageSize | None = None) -> OpenedData:
     ``data.download`` allows it, and must then have the published checksum. A file given by its
     path is judged by what is in it.
     """
-    archive, labels = CIFAR[data.name], data.labels
+    return _open(CIFAR[data.name], data)
+
+
+def open_rolled_cifar(data: Data, image_size: ImageSize | None = None) -> OpenedData:
+    """Open CIFAR-100 with every image rolled cyclically, down and to the right.
+
+    What leaves an image on one side comes in on the other, so that no place in it is special. The
+    amounts are drawn once and belong to the image: they are the same in every epoch and run.
+    """
+    opened = _open(CIFAR["cifar100"], data)
+    return OpenedData(
+        _rolled(opened.source, "train"), 0, lambda: _rolled(opened.open_test(), "test")
+    )
+
+
+def _rolled(source: ImageSource, part: str) -> MemorySource:
+    height, width = source.size
+    drawn = generator(0, "cifar100_rolled", part)
+    down = torch.randint(height, (len(source), 1), generator=drawn)
+    right = torch.randint(width, (len(source), 1), generator=drawn)
+    rows = (torch.arange(height) - down) % height
+    columns = (torch.arange(width) - right) % width
+    places = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)[:, None]
+    images = source.fetch(torch.arange(len(source)))
+    moved = [
+        some.flatten(2).gather(2, where.expand(-1, some.shape[1], -1)).view_as(some)
+        for some, where in zip(images.split(1024), places.split(1024), strict=True)
+    ]
+    description = f"{source.description}, rolled"
+    return MemorySource(torch.cat(moved), source.labels, source.class_names, description)
+
+
+def _open(archive: CifarArchive, data: Data) -> OpenedData:
+    labels = data.labels
     path = Path(data.path).expanduser() if data.path else None
     place = _find(archive, path)
     if place is None:

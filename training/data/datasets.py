@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
+from training.metrics import ACCURACY, RELATIVE_ERROR, Metric
+
 if TYPE_CHECKING:
     from training.config.schema import Data
     from training.data.sources import OpenedData
@@ -42,6 +44,8 @@ class DatasetRecord:
         How many of them the data set itself sets aside for validation.
     mean, std : tuple of float, optional
         Published statistics of pixels from 0 to 1. Without them the training images are measured.
+    predicts : {"classes", "fields"}
+        Fields are predicted patch by patch, at every pixel, and judged by their relative error.
     """
 
     name: str
@@ -55,6 +59,11 @@ class DatasetRecord:
     validation_images: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    predicts: Literal["classes", "fields"] = "classes"
+
+    @property
+    def metric(self) -> Metric:
+        return RELATIVE_ERROR if self.predicts == "fields" else ACCURACY
 
     def open(self, data: Data, image_size: ImageSize | None = None) -> OpenedData:
         """Import the opener and call it."""
@@ -64,10 +73,38 @@ class DatasetRecord:
         return opener(data, image_size)
 
 
+def _fields_on_a_torus(name: str, opener: str) -> DatasetRecord:
+    return DatasetRecord(
+        name,
+        f"training.data.torus:{opener}",
+        needs="nothing",
+        channels=1,
+        size=32,
+        classes=1,
+        training_images=2500,
+        mean=(0.0,),
+        std=(1.0,),
+        predicts="fields",
+    )
+
+
 _RECORDS = (
     DatasetRecord(
         "cifar100",
         "training.data.cifar:open_cifar",
+        needs="archive",
+        channels=3,
+        size=32,
+        classes=100,
+        coarse_classes=20,
+        training_images=50_000,
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+    ),
+    # The same images, each rolled cyclically by an amount of its own: a world without edges.
+    DatasetRecord(
+        "cifar100_rolled",
+        "training.data.cifar:open_rolled_cifar",
         needs="archive",
         channels=3,
         size=32,
@@ -108,6 +145,9 @@ _RECORDS = (
         classes=4,
         training_images=2048,
     ),
+    _fields_on_a_torus("torus_poisson", "open_poisson"),
+    _fields_on_a_torus("torus_heat", "open_heat_step"),
+    _fields_on_a_torus("torus_flow", "open_flow_step"),
     # train/CLASS/IMAGE beside test/CLASS/IMAGE, val/CLASS/IMAGE or both.
     DatasetRecord("folder", "training.data.folders:open_class_folders", needs="folder", channels=3),
     # Lists of files: train.txt beside test.txt, val.txt or both.

@@ -12,21 +12,25 @@ from torch.nn import functional
 
 from training.augmentation.geometry import Boxes
 from training.errors import DataError
+from training.metrics import ACCURACY, RELATIVE_ERROR, Metric
 from training.parsing import ImageSize, height_and_width
 
 
 class ImageSource(Protocol):
     """A set of labelled images, all of one size.
 
+    Labels are classes (N,). Of fields, from which others are predicted, they are the truth
+    (N, channels, height, width) in float32, and ``class_names`` name its channels.
+
     ``fetch`` returns uint8 images (n, channels, height, width) on the CPU in the order of the
-    indices, which may repeat. It may be called from several threads. `workers`
-    threads should share it; 0 says that it takes no time worth sharing.
+    indices, which may repeat; fields are float32, of deviation 1. It may be called from several
+    threads. `workers` threads should share it; 0 says that it takes no time worth sharing.
     """
 
     @property
     def class_names(self) -> tuple[str, ...]: ...
     @property
-    def labels(self) -> Tensor: ...  # (N,) int64
+    def labels(self) -> Tensor: ...  # (N,) int64, or the fields to predict
     @property
     def channels(self) -> int: ...
     @property
@@ -104,6 +108,33 @@ class MemorySource:
         return MemorySource(torch.cat(parts), self.labels, self.class_names, self.description)
 
 
+class FieldSource:
+    """Fields in memory, (N, channels, height, width) in float32, and what they should become."""
+
+    workers = 0
+    damaged: Mapping[str, str] = {}
+
+    def __init__(
+        self, fields: Tensor, truth: Tensor, channel_names: tuple[str, ...], description: str
+    ) -> None:
+        if fields.ndim != 4 or truth.shape != (len(fields), len(channel_names), *fields.shape[2:]):
+            raise DataError(
+                f"{description}: fields of shape {tuple(fields.shape)} and truth of "
+                f"{tuple(truth.shape)} for the channels {', '.join(channel_names)}"
+            )
+        self._fields = fields
+        self.labels, self.class_names = truth, channel_names
+        self.channels = fields.shape[1]
+        self.size = (fields.shape[2], fields.shape[3])
+        self.description = description
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        return self._fields.index_select(0, indices)
+
+
 class _Subset:
     """Some images of another source in the order of `indices`."""
 
@@ -132,6 +163,11 @@ class _WindowSubset(_Subset):
 
     def fetch_windows(self, indices: Tensor, choose: Callable[[Tensor], Boxes]) -> Tensor:
         return self._source.fetch_windows(self._indices[indices], choose)
+
+
+def metric_of_source(source: ImageSource) -> Metric:
+    """What predictions of its labels are judged by."""
+    return RELATIVE_ERROR if source.labels.is_floating_point() else ACCURACY
 
 
 def subset(source: ImageSource, indices: Tensor) -> ImageSource:
@@ -169,6 +205,8 @@ def stratified_choice(
     remainders, equal ones in random order, so no class is off its share by one image or more.
     """
     total = len(labels)
+    if labels.is_floating_point():  # fields have no classes: all are of one
+        labels = torch.zeros(total, dtype=torch.int64)
     if not 0 <= count <= total:
         raise DataError(f"{count} images were asked for, but there are {total}")
     order = torch.randperm(total, generator=generator)

@@ -48,11 +48,39 @@ class CombinedEncoding(AbstractEncoding):
         biases = (part.bias(grid, layer) for part in self._each())
         return _sum(super().bias(grid, layer), *biases)
 
+    def additive_at(self, points: Tensor) -> Tensor | None:
+        return _sum(*(part.additive_at(points) for part in self._each()))
+
+    def bias_at(self, points: Tensor, layer: int) -> Tensor | None:
+        return _sum(*(part.bias_at(points, layer) for part in self._each()))
+
+    def rotate_at(self, q: Tensor, k: Tensor, points: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        for part in self._each():
+            q, k = part.rotate_at(q, k, points, layer)
+        return q, k
+
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
         q, k = super().rotate(q, k, grid, layer)
         for part in self._each():
             q, k = part.rotate(q, k, grid, layer)
         return q, k
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for number, part in enumerate(self._each()):
+            start = f"parts.{number}."
+            own = {
+                key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)
+            }
+            found |= {start + key: t for key, t in part.brought_here(own, grid).items()}
+        return found
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {
+            f"{name} (part {number})": value
+            for number, part in enumerate(self._each(), start=1)
+            for name, value in part.learned_numbers().items()
+        }
 
     def check_ready(self) -> None:
         for part in self._each():

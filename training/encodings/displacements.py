@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from training.encodings.encoding import AbstractEncoding
+from training.encodings.encoding import AbstractEncoding, differences
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
 from training.encodings.options import (
     Alibi2dOptions,
@@ -46,7 +46,8 @@ class AbstractDisplacementBias(AbstractEncoding):
 
     def __init__(self, size: EncodingSize, options: DisplacementOptions) -> None:
         super().__init__(size)
-        self.coordinates = options.coordinates
+        self.options: Any = options  # of the subclass
+        self.coordinates, self.periodic = options.coordinates, options.periodic
         self.layers = size.depth if options.per_layer else 1
 
     def no_weight_decay(self) -> set[str]:
@@ -68,10 +69,27 @@ class AbstractDisplacementBias(AbstractEncoding):
         by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid), parameters)
         return by_offset[layer % self.layers][:, self.offsets(grid).pairs]
 
+    def bias_at(self, points: Tensor, layer: int) -> Tensor:
+        self.check_layer(layer)
+        right, down = differences(points)
+        height, width = self.size.grid
+        right, down = self._shortest(right * width, down * height, self.size.grid)
+        found = self.of_displacements(right.reshape(-1), down.reshape(-1))[layer % self.layers]
+        return found.reshape(-1, *right.shape).movedim(0, -3).to(self.dtype)
+
+    def _shortest(self, right: Tensor, down: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Displacements in patches; on a torus to the nearest copy of a patch."""
+        if not self.periodic:
+            return right, down
+        # Halfway round the one to the left or above is taken.
+        sides = ((right, grid[1]), (down, grid[0]))
+        across, along = (step - side * torch.floor(step / side + 0.5) for step, side in sides)
+        return across, along
+
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""
         offsets, dtype = self.offsets(grid), self.working_dtype
-        right, down = offsets.dx.to(dtype), offsets.dy.to(dtype)
+        right, down = self._shortest(offsets.dx.to(dtype), offsets.dy.to(dtype), grid)
         if self.coordinates == "reference":
             height, width = self.size.grid
             right, down = right * (width / grid[1]), down * (height / grid[0])
@@ -92,11 +110,31 @@ class RelativeTableEncoding(AbstractDisplacementBias):
 
     def __init__(self, size: EncodingSize, options: RelativeTableOptions) -> None:
         super().__init__(size, options)
-        self.options = options
         height, width = size.grid
         shape = (self.layers, size.num_heads, 2 * height - 1, 2 * width - 1)
         self.displacement_table = nn.Parameter(torch.empty(shape))
         nn.init.trunc_normal_(self.displacement_table, std=options.initial_std)
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The table, read where the displacements of this grid lie in that of `grid`."""
+        if grid == self.size.grid or self.coordinates == "index":
+            return tensors
+        table = tensors["displacement_table"].double()
+        (height, width), (old_height, old_width) = self.size.grid, grid
+        steps = []
+        for side, old in ((width, old_width), (height, old_height)):
+            across = torch.arange(1 - side, side, dtype=table.dtype) * (old / side)
+            steps.append(across / max(old - 1, 1))
+        places = torch.stack(torch.meshgrid(steps[0], steps[1], indexing="xy"), -1)[None]
+        read = F.grid_sample(
+            table.flatten(0, 1)[None],
+            places,
+            mode=self.options.interpolation,
+            padding_mode="border",
+            align_corners=True,
+        )
+        shaped = read.reshape(*table.shape[:2], 2 * height - 1, 2 * width - 1)
+        return {**tensors, "displacement_table": shaped.to(tensors["displacement_table"].dtype)}
 
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         height, width = self.size.grid
@@ -113,7 +151,7 @@ class RelativeTableEncoding(AbstractDisplacementBias):
         return found.reshape(self.layers, self.size.num_heads, -1)
 
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
-        if grid == self.size.grid:  # the table itself
+        if grid == self.size.grid and not self.periodic:  # the table itself
             return self.displacement_table.flatten(2).to(self.dtype).unbind()
         return super()._by_offset(grid)
 
@@ -132,10 +170,19 @@ class Alibi2dEncoding(AbstractDisplacementBias):
         if options.learnable:
             self.log_slopes = nn.Parameter(self._start().log().expand(self.layers, -1).clone())
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """Slopes for each patch of this grid; only those of equal shape are the same function."""
+        if "log_slopes" not in tensors or self.coordinates == "index":
+            return tensors
+        return {"log_slopes": tensors["log_slopes"] + math.log(grid[1] / self.size.grid[1])}
+
     def _start(self) -> Tensor:
         heads = self.size.num_heads
         numbers = torch.arange(1, heads + 1, device=self.device)
         return torch.exp2(-8.0 * numbers / heads)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {} if self.log_slopes is None else {"slope": self.slopes()}
 
     def slopes(self) -> Tensor:
         """(layers, heads) or (1, heads)."""
@@ -145,6 +192,24 @@ class Alibi2dEncoding(AbstractDisplacementBias):
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         distance = torch.sqrt(right * right + down * down)
         return -self.slopes()[..., None].to(distance.dtype) * distance
+
+
+def in_patches_of(
+    tensors: dict[str, Tensor], old: Grid, new: Grid, coordinates: str = "reference"
+) -> dict[str, Tensor]:
+    """Widths and centres in patches of one grid, counted in those of another.
+
+    A width is counted in columns.
+    """
+    if old == new or coordinates == "index":
+        return tensors
+    down, right = new[0] / old[0], new[1] / old[1]
+    centre = tensors["centre"]
+    return {
+        **tensors,
+        "log_width": tensors["log_width"] + math.log(right),
+        "centre": centre * torch.tensor([right, down], dtype=centre.dtype),
+    }
 
 
 class GaussianEncoding(AbstractDisplacementBias):
@@ -160,6 +225,12 @@ class GaussianEncoding(AbstractDisplacementBias):
         shape = (self.layers, size.num_heads)
         self.log_width = nn.Parameter(torch.full(shape, math.log(options.width)))
         self.centre = nn.Parameter(starting_centres(options.centres, *shape))
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {"σ_h in patches": self.log_width.exp(), "|d_h|": self.centre.norm(dim=-1)}
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        return in_patches_of(tensors, grid, self.size.grid, self.coordinates)
 
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         x, y = (self.centre[..., None, k].to(right.dtype) for k in (0, 1))
@@ -180,7 +251,6 @@ class LookHereEncoding(AbstractDisplacementBias):
 
     def __init__(self, size: EncodingSize, options: LookHereOptions) -> None:
         super().__init__(size, options)
-        self.options = options
 
     def of_displacements(self, right: Tensor, down: Tensor) -> Tensor:
         like: dict[str, Any] = {"dtype": right.dtype, "device": right.device}

@@ -65,7 +65,14 @@ class Frame(NamedTuple):
         u, v = patch_centres(self.grid, dtype, device)
         if not self.is_centred:
             return u, v
-        return u + (0.5 / self.alpha_u - 0.5), v + (0.5 / self.alpha_v - 0.5)
+        across, along = self.shifts()
+        return u + across, v + along
+
+    def shifts(self) -> tuple[float, float]:
+        """How far a centred grid is moved, as shares of the width and the height."""
+        if not self.is_centred:
+            return 0.0, 0.0
+        return 0.5 / self.alpha_u - 0.5, 0.5 / self.alpha_v - 0.5
 
     def coordinates(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """s and t of the patch centres z = s omega1 + t omega3, (patches, 2)."""
@@ -111,7 +118,7 @@ class Frame(NamedTuple):
 
 def learned_wp(backend: str, coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
     """Re wp, Im wp, Re wp' and Im wp' at points that move with the lattice, (4, points)."""
-    if backend != "torch":
+    if backend != "torch" or coordinates.requires_grad:  # the operator has no derivative in them
         z, lattice = moving(coordinates, omegas)
         return torch.stack(_values(backend, _backend(backend).wp_and_prime(z, lattice), z.shape))
     return values_at_coordinates("wp_and_prime", coordinates, omegas.parts).flatten(0, 1)

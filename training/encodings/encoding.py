@@ -184,6 +184,44 @@ class AbstractEncoding(nn.Module):
         check_prefix(n)
         return None
 
+    # --- Places that are no grid: crops at their true place, tokens left out, packed images -----
+
+    def additive_at(self, points: Tensor) -> Tensor | None:
+        """What is added to tokens at any places, (..., tokens, dim); None if nothing is.
+
+        `points` (..., tokens, 2) are shares of the width and the height of the image: the patch in
+        row r and column c of a grid is at ((c + 1/2)/width, (r + 1/2)/height). What an encoding
+        counts in patches is counted in those of the grid that it is made for.
+        """
+        checked_points(points)
+        self._check_neutral("additive")
+        return None
+
+    def bias_at(self, points: Tensor, layer: int) -> Tensor | None:
+        """What is added to the attention logits of tokens at any places, or None.
+
+        It is (..., heads, tokens, tokens); `points` are those of `additive_at`.
+        """
+        checked_points(points)
+        self.check_layer(layer)
+        self._check_neutral("bias")
+        return None
+
+    def rotate_at(self, q: Tensor, k: Tensor, points: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """q and k (batch, heads, tokens, head_dim) of tokens at any places, with position.
+
+        `points` are those of `additive_at`, the same for the batch or one set for each image.
+        """
+        checked_points(points)
+        self.check_layer(layer)
+        self._check_neutral("rotate")
+        return q, k
+
+    def _check_neutral(self, method: str) -> None:
+        """Raise if an encoding that answers for grids has no answer for other places."""
+        if getattr(type(self), method) is not getattr(AbstractEncoding, method):
+            raise InputError(f"{self.name} knows the places of a whole grid only")
+
     def check_ready(self) -> None:
         """Raise if the encoding cannot be used yet; models ask before the first forward pass."""
 
@@ -193,6 +231,21 @@ class AbstractEncoding(nn.Module):
         An encoding that is made of others answers for itself alone.
         """
         return None
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The parameters of this encoding made for `grid`, as they are for the grid of this one.
+
+        They are the same function of the place, or as near as the encoding can come. Most count in
+        shares of the image and stay as they are.
+        """
+        return tensors
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        """What has been learned besides matrices and tables, by the letters of the paper.
+
+        A number, a row of numbers, or one for each layer and head.
+        """
+        return {}
 
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters that should not decay: all but matrices of projections."""
@@ -299,6 +352,23 @@ class AbstractEncoding(nn.Module):
         shape = f"dim={size.dim}, depth={size.depth}, num_heads={size.num_heads}, grid={size.grid}"
         use = self.elliptic_use()
         return shape if use is None else f"{shape}, backend={use.backend}"
+
+
+def checked_points(points: Tensor) -> tuple[Tensor, Tensor]:
+    """u and v of places (..., tokens, 2) in float64, or InputError."""
+    if points.ndim < 2 or points.shape[-1] != 2 or not points.is_floating_point():
+        raise InputError(
+            "points must be (..., tokens, 2), shares of the width and height of the image, got "
+            f"{points.dtype} {tuple(points.shape)}"
+        )
+    u, v = points.to(working_dtype(points.device)).unbind(-1)
+    return u, v
+
+
+def differences(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares of width and height from each place to each, (..., tokens, tokens)."""
+    u, v = checked_points(points)
+    return u[..., None, :] - u[..., :, None], v[..., None, :] - v[..., :, None]
 
 
 def check_prefix(n: int) -> None:

@@ -35,6 +35,14 @@ def patch_centres(grid: Grid, dtype: torch.dtype, device: torch.device) -> tuple
     return (x + 0.5) / width, (y + 0.5) / height
 
 
+def whole_waves(count: int, side: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`count` whole numbers of waves over a side: 1 to half as many as patches, again and again.
+
+    More waves than that look like fewer on the patches of the side.
+    """
+    return 1 + torch.arange(count, dtype=dtype, device=device) % max(side // 2, 1)
+
+
 class Offsets(NamedTuple):
     """The (2H-1)(2W-1) displacements between patches of a grid, and the pairs that have them.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from backends.torch_ops import without_autocast
 from training.encodings.encoding import (
     AbstractEncoding,
+    checked_points,
     prefix_rows,
     working_dtype,
 )
@@ -131,9 +132,27 @@ class LearnedEncoding(AbstractEncoding):
         method = self.options.resampling
         return self.table(("patches", grid), lambda: self.positions.on_grid(grid, method))
 
+    def additive_at(self, points: Tensor) -> Tensor:
+        """The table read between its entries; beyond the outer ones the last one stands."""
+        u, v = checked_points(points)
+        table = self.positions.on_grid(self.size.grid, self.options.resampling).to(u.dtype)
+        image = table.reshape(1, *self.size.grid, -1).permute(0, 3, 1, 2)
+        places = (2.0 * torch.stack((u, v), -1) - 1.0).reshape(1, 1, -1, 2)
+        method = "bicubic" if self.options.resampling.startswith("bicubic") else "bilinear"
+        read = F.grid_sample(image, places, mode=method, padding_mode="border", align_corners=False)
+        return read[0, :, 0].t().reshape(*u.shape, -1).to(self.dtype)
+
     def prefix(self, n: int) -> Tensor | None:
         tokens = self.positions.tokens
         return super().prefix(n) if tokens is None else prefix_rows(tokens, n)
+
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The table, resampled as the option says."""
+        patches = tensors.get("positions.patches")
+        if patches is None or grid == self.size.grid:
+            return tensors
+        table = resample_table(patches, grid, self.size.grid, self.options.resampling)
+        return {**tensors, "positions.patches": table}
 
     def load_table(self, patches: Tensor, grid: Grid, tokens: Tensor | None = None) -> None:
         """Take over a pre-trained table (height*width, dim) and its prefix rows."""

@@ -109,6 +109,16 @@ class LatticeParameter(nn.Module):
         alpha = self.alpha_learn.to(dtype)
         return low + (F.softplus(alpha) - F.softplus(alpha - (high - low)))
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        """omega3 over i, and of a general lattice also what else moves; nothing if it is fixed."""
+        if self.learned == "nothing":
+            return {}
+        omegas = self.half_periods(torch.device("cpu"))
+        found = {"ω3/i": omegas.omega3_im}
+        if self.learned == "general":
+            found |= {"ω1": omegas.omega1, "Re ω3": omegas.omega3_re}
+        return found
+
     def lattice(self) -> Lattice:
         """The present lattice, as numbers."""
         if self.alpha_learn is None:

@@ -53,11 +53,11 @@ class LearnedOptions(EncodingOptions):
 class SinCosOptions(EncodingOptions):
     """Options of `sincos2d`."""
 
-    convention: Literal["mae", "big_vision", "timm", "wef_authors"] = option(
+    convention: Literal["mae", "big_vision", "timm", "wef_authors", "periodic"] = option(
         "mae",
         "frequencies and order of channels: mae [sin x, cos x, sin y, cos y]; big_vision the same "
         "with exponents i/(m-1) (also MoCo v3, SimpleViT); timm [sin y, sin x, cos y, cos x]; "
-        "wef_authors interleaved",
+        "wef_authors interleaved; periodic as mae with whole numbers of waves over the image",
     )
     temperature: float = option(10000.0, _PERIODS, above=0.0)
     scale: float = option(
@@ -92,10 +92,11 @@ class RopeAxialOptions(EncodingOptions):
     """Options of `rope_axial`."""
 
     base: float = option(100.0, _PERIODS, above=0.0)
-    coordinates: Literal["index", "reference", "centred"] = option(
+    coordinates: Literal["index", "reference", "centred", "periodic"] = option(
         "index",
         "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
-        "grid of training (EVA); or 2 pi times the patch centres in [-1, 1] (DINOv3)",
+        "grid of training (EVA); 2 pi times the patch centres in [-1, 1] (DINOv3); or periodic, "
+        "which has whole numbers of waves over the image instead of them",
     )
     layout: PairLayout = option("interleaved", _LAYOUT)
     shift: float = option(
@@ -169,6 +170,9 @@ class DisplacementOptions(EncodingOptions):
         "grid sees the same function of the place; or of the grid it is called with",
     )
     per_layer: bool = option(True, "values for each layer, or one set for all")
+    periodic: bool = option(
+        False, "the image is a torus: of the displacements to all copies of a patch the shortest"
+    )
 
 
 class RelativeTableOptions(DisplacementOptions):

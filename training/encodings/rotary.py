@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
-from training.encodings.encoding import AbstractEncoding, working_dtype
-from training.encodings.grid import Grid, patch_centres, patch_indices
+from training.encodings.encoding import AbstractEncoding, checked_points, working_dtype
+from training.encodings.grid import Grid, patch_centres, patch_indices, whole_waves
 from training.encodings.options import (
     PairLayout,
     Rope1dOptions,
@@ -22,6 +22,7 @@ from training.encodings.options import (
     RopeMixedOptions,
 )
 from training.encodings.size import EncodingSize
+from wefpe_core.errors import InputError
 
 
 def rotation_dtype(tokens: Tensor) -> torch.dtype:
@@ -56,6 +57,23 @@ class AbstractRotaryEncoding(AbstractEncoding):
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         """Angles (N, head_dim/2) or (heads, N, head_dim/2) in the working dtype."""
         raise NotImplementedError
+
+    def angles_at(self, u: Tensor, v: Tensor, layer: int) -> Tensor:
+        """Angles (..., N, head_dim/2) or (..., heads, N, head_dim/2) at shares of the image."""
+        raise InputError(f"{self.name} knows the places of a whole grid only")
+
+    def rotate_at(self, q: Tensor, k: Tensor, points: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        self.check_layer(layer)
+        with without_autocast(q.device):
+            angles = self.angles_at(*checked_points(points), layer)
+            if self.is_shared_by_layers:  # the same for all heads
+                angles = angles[..., None, :, :]
+            dtype = rotation_dtype(q)
+            cos, sin = torch.cos(angles).to(dtype), torch.sin(angles).to(dtype)
+            return (
+                rotate_pairs(q, cos, sin, self.layout),
+                rotate_pairs(k, cos, sin, self.layout),
+            )
 
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
         grid = self.check_tokens(q, k, grid, layer)
@@ -123,18 +141,32 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)
+        x, y = patch_indices(grid, dtype, device)
+        if self.options.coordinates == "reference":
+            x, y = x * (self.size.grid[1] / grid[1]), y * (self.size.grid[0] / grid[0])
+        return self._angles(*patch_centres(grid, dtype, device), x, y)
+
+    def angles_at(self, u: Tensor, v: Tensor, layer: int) -> Tensor:
+        height, width = self.size.grid
+        return self._angles(u, v, u * width - 0.5, v * height - 0.5)
+
+    def _angles(self, u: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Angles at shares u, v of the image, which are columns x and rows y."""
+        dtype, device = u.dtype, u.device
+        if self.options.coordinates == "periodic":
+            height, width = self.size.grid
+            along, down = (
+                2.0 * math.pi * whole_waves(self.size.head_dim // 4, side, dtype, device)
+                for side in (width, height)
+            )
+            return torch.cat([u[..., None] * along, v[..., None] * down], dim=-1)
         frequencies = geometric(self.options.base, self.size.head_dim, 4, dtype, device)
         if self.options.coordinates == "centred":
-            u, v = patch_centres(grid, dtype, device)
             x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
             if self.is_random:
                 x, y = self._augmented(x, y)
             x, y = 2.0 * math.pi * x, 2.0 * math.pi * y
-        else:
-            x, y = patch_indices(grid, dtype, device)
-            if self.options.coordinates == "reference":
-                x, y = x * (self.size.grid[1] / grid[1]), y * (self.size.grid[0] / grid[0])
-        return torch.cat([x[:, None] * frequencies, y[:, None] * frequencies], dim=-1)
+        return torch.cat([x[..., None] * frequencies, y[..., None] * frequencies], dim=-1)
 
     def _augmented(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Coordinates moved, and stretched by axis and together, as DINOv3 does in training."""
@@ -177,6 +209,13 @@ class RopeMixedEncoding(AbstractRotaryEncoding):
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)
-        x, y = patch_indices(grid, dtype, device)
-        freqs = self.freqs[:, layer].to(dtype).reshape(2, self.size.num_heads, 1, -1)
-        return x[:, None] * freqs[0] + y[:, None] * freqs[1]
+        return self._angles(*patch_indices(grid, dtype, device), layer)
+
+    def angles_at(self, u: Tensor, v: Tensor, layer: int) -> Tensor:
+        height, width = self.size.grid
+        x, y = u * width - 0.5, v * height - 0.5
+        return self._angles(x[..., None, :], y[..., None, :], layer)  # for every head
+
+    def _angles(self, x: Tensor, y: Tensor, layer: int) -> Tensor:
+        freqs = self.freqs[:, layer].to(x.dtype).reshape(2, self.size.num_heads, 1, -1)
+        return x[..., None] * freqs[0] + y[..., None] * freqs[1]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.elliptic_values import (
+    TORCH,
     EllipticUse,
     Frame,
     Values,
     fixed_wp,
     learned_wp,
+    moving,
 )
-from training.encodings.encoding import AbstractEncoding, prefix_rows, scalar
+from training.encodings.encoding import AbstractEncoding, checked_points, prefix_rows, scalar
 from training.encodings.grid import Grid, checked_grid, patch_centres
 from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
@@ -29,6 +32,7 @@ from training.encodings.weierstrass_options import (
     listing_half_period,
 )
 from wefpe_core import Lattice
+from wefpe_core.errors import InputError
 
 _AUTHORS_ALPHA_LEARN = 0.12
 _AUTHORS_STRETCHES = (0.02, 8.0)
@@ -81,6 +85,11 @@ class WeierstrassEncoding(AbstractEncoding):
             self._alpha_start = _AUTHORS_ALPHA_LEARN if self._is_authors else square
             if options.learnable:
                 self.alpha_learn = nn.Parameter(torch.tensor(self._alpha_start))
+        self.alphas_raw = None
+        if options.learn_alpha:
+            low, high = options.alpha_min, options.alpha_max
+            shares = torch.tensor([(alpha - low) / (high - low) for alpha in options.alphas()])
+            self.alphas_raw = nn.Parameter(torch.logit(shares))
         self.alpha_raw = None
         if options.learnable:
             inverse = math.log if self._is_authors else inverse_softplus
@@ -128,7 +137,17 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
-        return Frame(grid, self.alpha_u, self.alpha_v, self.options.origin == "half_period")
+        alpha_u, alpha_v = self.alpha_u, self.alpha_v
+        if self.alphas_raw is not None:
+            alpha_u, alpha_v = self.learned_alphas()
+        return Frame(grid, alpha_u, alpha_v, self.options.origin == "half_period")
+
+    def learned_alphas(self) -> tuple[Any, Any]:
+        """alpha_u and alpha_v within their bounds, as tensors that carry gradients."""
+        assert self.alphas_raw is not None
+        low, high = self.options.alpha_min, self.options.alpha_max
+        alphas = low + (high - low) * torch.sigmoid(self.alphas_raw.to(self.working_dtype))
+        return alphas[0], alphas[1]
 
     def _stretch(self) -> Tensor:
         """omega3/i in the paper; in the script a factor of the rows."""
@@ -147,7 +166,8 @@ class WeierstrassEncoding(AbstractEncoding):
         """The same as one tensor, (4, height*width)."""
         if self.options.function == "powers":
             return self._powers(grid)
-        refuse_poles(*self.frame(grid))
+        if self.alphas_raw is None:  # those that are learned stay below 1
+            refuse_poles(*self.frame(grid))
         parameter = self.lattice_parameter
         if parameter is None:
             z = self.points(grid)
@@ -159,13 +179,15 @@ class WeierstrassEncoding(AbstractEncoding):
         coordinates = self.table(
             ("coordinates", grid),
             lambda: self.frame(grid).coordinates(self.working_dtype, self.device),
-            depends_on=(),
+            depends_on=() if self.alphas_raw is None else (self.alphas_raw,),
         )
         return learned_wp(self.options.backend, coordinates, parameter.half_periods(self.device))
 
     def _powers(self, grid: Grid) -> Tensor:
         """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
-        u, v = patch_centres(grid, self.working_dtype, self.device)
+        return self._powers_at(*patch_centres(grid, self.working_dtype, self.device))
+
+    def _powers_at(self, u: Tensor, v: Tensor) -> Tensor:
         x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
         return torch.stack((x, y, x * x - y * y, 2.0 * x * y)) / self.start.scale
 
@@ -175,7 +197,9 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def features(self, grid: Grid) -> Tensor:
         """The compressed features, (height*width, 4 or 2), cast once to the module's dtype."""
-        values = self._rows_of_values(checked_grid(grid))
+        return self._compressed(self._rows_of_values(checked_grid(grid)))
+
+    def _compressed(self, values: Tensor) -> Tensor:
         if self.options.features < len(values):
             values = values[: self.options.features]
         # Contiguous, so that each patch is a row of the product that follows.
@@ -192,11 +216,42 @@ class WeierstrassEncoding(AbstractEncoding):
         """beta_pos at present."""
         return self._strength if self.beta_pos is None else self.beta_pos
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if self.lattice_parameter is not None:
+            found |= self.lattice_parameter.learned_numbers()
+        elif self.alpha_learn is not None:
+            found["ω3′"] = self._stretch()
+        if self.alphas_raw is not None:
+            found["α_u, α_v"] = torch.stack(self.learned_alphas())
+        if self.alpha_raw is not None:
+            found["α_scale"] = torch.as_tensor(self.compression_scale())
+        if self.beta_pos is not None:
+            found["β_pos"] = self.beta_pos[0]
+        return found
+
     def additive(self, grid: Grid) -> Tensor:
         grid = checked_grid(grid)
         return self.table(
             ("patches", grid), lambda: self._weighted(self.projection(self.features(grid)))
         )
+
+    def additive_at(self, points: Tensor) -> Tensor:
+        """Of the readings only the corrected one; a place on a pole gives NaN."""
+        u, v = checked_points(points)
+        parameter, frame = self.lattice_parameter, self.frame(self.size.grid)
+        if parameter is None:
+            raise InputError("places that are no grid are for fidelity='corrected'")
+        if self.options.function == "powers":
+            values = self._powers_at(u.reshape(-1), v.reshape(-1))
+        else:
+            across, along = frame.shifts()
+            s, t = frame.in_half_periods(u.reshape(-1) + across, v.reshape(-1) + along)
+            z, lattice = moving(torch.stack((s, t), -1), parameter.half_periods(u.device))
+            p, dp = TORCH.wp_and_prime(z, lattice)
+            values = torch.stack((p.real, p.imag, dp.real, dp.imag))
+        table = self._weighted(self.projection(self._compressed(values)))
+        return table.reshape(*u.shape, -1)
 
     def prefix(self, n: int) -> Tensor | None:
         rows = self.class_encoding

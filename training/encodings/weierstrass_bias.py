@@ -72,6 +72,9 @@ class AbstractLatticeBias(AbstractEncoding):
             lattice = self.lattice_parameter.half_periods(self.device)
         return frame.on(lattice, along, down)
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return self.lattice_parameter.learned_numbers()
+
     def offsets(self, grid: Grid) -> Offsets:
         """The displacements of a grid, as a table of indices that never changes."""
         return self.table(("offsets", grid), lambda: grid_offsets(grid, self.device), depends_on=())
@@ -124,6 +127,10 @@ class RelativeEncoding(AbstractLatticeBias):
     def elliptic_use(self) -> EllipticUse:
         functions = ("wp_and_prime",) if self.is_learned else ("wp_and_prime", "add")
         return EllipticUse(self.options.backend, functions, self.is_learned)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        scale = {} if self.scale_raw is None else {"s": F.softplus(self.scale_raw)}
+        return {**super().learned_numbers(), **scale}
 
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters()}
@@ -211,6 +218,9 @@ class GreenEncoding(AbstractLatticeBias):
         """s_h, positive, (layers, heads)."""
         return F.softplus(self.strength_raw)
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {**super().learned_numbers(), "s_h": self.strengths()}
+
     def values(self, grid: Grid) -> Tensor:
         """G at the displacements of `offsets`, in float64; at 0 what the option diagonal says."""
         grid = checked_grid(grid)
@@ -246,6 +256,12 @@ class GreenEncoding(AbstractLatticeBias):
         return strengths[layer if self.options.per_layer else 0] * green
 
     def _of_pairs(self, grid: Grid) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """G of all pairs of patches, and for each layer the strengths of its heads."""
-        green = self.values(grid).to(self.dtype)[self.offsets(grid).pairs]
+        """G of all pairs of patches, and for each layer the strengths of its heads.
+
+        With the form "log" it is log(1 + G - min G), whose exponential is G but for a constant.
+        """
+        values = self.values(grid)
+        if self.options.form == "log":
+            values = torch.log1p(values - values.amin())
+        green = values.to(self.dtype)[self.offsets(grid).pairs]
         return green, self.strengths()[..., None, None].unbind()

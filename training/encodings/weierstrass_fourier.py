@@ -216,6 +216,18 @@ class WeierstrassFourierEncoding(AbstractEncoding):
         omega1 = torch.full_like(omega3, LISTING_HALF_PERIOD)
         return HalfPeriods.of(omega1, torch.zeros_like(omega1), omega3)
 
+    def learned_numbers(self) -> dict[str, Tensor]:
+        if not self.options.learnable:
+            return {}
+        floors = (self.recipe.beta_floor, self.recipe.gamma_floor) if self.recipe else (0.0, 0.0)
+        if self.options.fidelity == "corrected":
+            floors = (BETA_FLOOR, 0.0)
+        found = {"ω3′": self.half_periods().omega3_im, "β": floors[0] + F.softplus(self.beta_raw)}
+        if self.gamma_raw is not None:
+            found["γ"] = floors[1] + F.softplus(self.gamma_raw)
+        found |= {"σ": self.sigma, "μ": self.mu}
+        return found if self.gain is None else {**found, "m": self.gain}
+
     def points(self, grid: Grid) -> Tensor:
         """Where the patches lie in the complex plane, (height*width,), with gradients."""
         grid = checked_grid(grid)

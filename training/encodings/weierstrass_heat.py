@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from backends.heat import log_periodic_gaussian
 from backends.torch_ops import TorchOps
-from training.encodings.displacements import starting_centres
+from training.encodings.displacements import in_patches_of, starting_centres
 from training.encodings.elliptic_values import TORCH, EllipticUse, moving
+from training.encodings.encoding import differences
 from training.encodings.grid import Grid, checked_grid
 from training.encodings.learned_lattice import inverse_softplus
 from training.encodings.size import EncodingSize
@@ -64,9 +65,16 @@ class HeatEncoding(AbstractLatticeBias):
     def no_weight_decay(self) -> set[str]:
         return {name for name, _ in self.named_parameters()}
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        return in_patches_of(tensors, grid, self.size.grid)
+
     def strengths(self) -> Tensor:
         """s_h, positive, (layers, heads)."""
         return F.softplus(self.strength_raw)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        width = {"width √t_h in patches": self.log_width.exp(), "|d_h|": self.centre.norm(dim=-1)}
+        return {**super().learned_numbers(), "s_h": self.strengths(), **width}
 
     def times(self) -> Tensor:
         """t_h, (layers, heads), in float64."""
@@ -120,6 +128,14 @@ class HeatEncoding(AbstractLatticeBias):
         self.check_layer(layer)
         by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid))
         return by_offset[layer if self.options.per_layer else 0][:, self.offsets(grid).pairs]
+
+    def bias_at(self, points: Tensor, layer: int) -> Tensor:
+        self.check_layer(layer)
+        along, down = differences(points)
+        values = self._general(along.reshape(-1), down.reshape(-1)).to(self.dtype)
+        found = self.strengths()[..., None] * values
+        chosen = found[layer if self.options.per_layer else 0]
+        return chosen.reshape(-1, *along.shape).movedim(0, -3)
 
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""

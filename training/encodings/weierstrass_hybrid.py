@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from training.encodings.encoding import AbstractEncoding, prefix_rows
 from training.encodings.grid import Grid, checked_grid
-from training.encodings.learned import PatchTable
+from training.encodings.learned import PatchTable, resample_table
 from training.encodings.size import EncodingSize
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.encodings.weierstrass_fourier import WeierstrassFourierEncoding
@@ -42,6 +42,14 @@ class HybridEncoding(AbstractEncoding):
         self.lambda_raw = nn.Parameter(torch.tensor(options.lambda_raw))
         self._has_table = options.table == "fresh"
 
+    def brought_here(self, tensors: dict[str, Tensor], grid: Grid) -> dict[str, Tensor]:
+        """The learned part, resampled as the option says."""
+        table = tensors["learned.patches"]
+        if grid == self.size.grid:
+            return tensors
+        table = resample_table(table, grid, self.size.grid, self.options.resampling)
+        return {**tensors, "learned.patches": table}
+
     def load_table(self, patches: Tensor, grid: Grid, tokens: Tensor | None = None) -> None:
         """Take over a pre-trained table (height*width, dim) and its prefix rows."""
         self.learned.load(patches, grid, tokens, self.options.resampling)
@@ -64,6 +72,9 @@ class HybridEncoding(AbstractEncoding):
     def gate(self) -> Tensor:
         """lambda, the share of WEF-PE."""
         return torch.sigmoid(self.lambda_raw)
+
+    def learned_numbers(self) -> dict[str, Tensor]:
+        return {"λ": self.gate(), **self.wef.learned_numbers()}
 
     def additive(self, grid: Grid) -> Tensor:
         grid = checked_grid(grid)

@@ -158,6 +158,11 @@ class WeierstrassOptions(EncodingOptions):
         above=0.0,
     )
     alpha_v: float | None = option(None, _ALPHA_V, above=0.0)
+    learn_alpha: bool = option(
+        False, "learn alpha_u and alpha_v, between alpha_min and alpha_max (the adaptive scale)"
+    )
+    alpha_min: float = option(0.1, "lower bound of alpha_u and alpha_v if learned", above=0.0)
+    alpha_max: float = option(1.0, "upper bound, at most 1: then no patch meets a pole", above=0.0)
     scale: float | None = option(
         None, "factor inside tanh at the start; unset: 0.15 (dhvt 0.1, half_period 2)", above=0.0
     )
@@ -212,6 +217,8 @@ class WeierstrassOptions(EncodingOptions):
         if self.fidelity != "corrected":
             self._check_published()
         learned = self.learned_part()
+        if self.learn_alpha:
+            self._check_learned_alphas()
         refuse_poles(size.grid, *self.alphas(), self.origin == "half_period")
         if self.fidelity != "corrected":
             listing_half_period(values.g2, values.g3)
@@ -220,9 +227,20 @@ class WeierstrassOptions(EncodingOptions):
         if learned != "nothing":
             check_aspect(start, self.tau_min, self.tau_max)
 
+    def _check_learned_alphas(self) -> None:
+        if not self.learnable or self.function == "powers":
+            raise EncodingOptionError("learn_alpha needs learnable=true and function='wp'")
+        if not all(self.alpha_min < alpha < self.alpha_max <= 1.0 for alpha in self.alphas()):
+            alphas = " and ".join(f"{alpha:g}" for alpha in self.alphas())
+            raise EncodingOptionError(
+                f"alpha_u and alpha_v, {alphas} at the start, must be between alpha_min="
+                f"{self.alpha_min:g} and alpha_max={self.alpha_max:g}, which is at most 1"
+            )
+
     def _check_published(self) -> None:
         """The printed text and the scripts know neither of these options."""
-        for name in ("function", "lattice", "origin", "start", "backend", "tau_min", "tau_max"):
+        names = ("function", "lattice", "origin", "start", "backend", "tau_min", "tau_max")
+        for name in (*names, "learn_alpha"):
             value, needed = getattr(self, name), type(self).model_fields[name].default
             if value != needed:
                 raise EncodingOptionError(
@@ -388,6 +406,11 @@ class GreenOptions(LatticeBiasOptions):
         "disk_mean",
         "bias of a patch on itself, where G is infinite: the mean of G over a disk of one patch's "
         "area, or the largest value at another patch",
+    )
+    form: Literal["linear", "log"] = option(
+        "linear",
+        "the bias is s G, or s log(1 + G - min G): with s = 1 the attention itself is then G, but "
+        "for a constant, as long as queries and keys are silent",
     )
     per_layer: bool = option(True, "strengths for each layer, or one set for all")
 

@@ -174,8 +174,7 @@ def evaluate_opened(
         if resampling is not None and usual is not None:
             set_resampling(model.encoding, usual)
     row: dict[str, Any] = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "split": split}
-    row |= {"image_size": image_size, "accuracy": scores.accuracy, "loss": scores.loss}
-    row |= {} if scores.top5 is None else {"top5": scores.top5}
+    row |= {"image_size": image_size, **scores.numbers()}
     row |= {} if resampling is None else {"resampling": resampling}
     row |= {"images": scores.images, "images_per_second": scores.images_per_second}
     row |= {"peak_memory_mb": scores.peak_memory_mb, "processes": accelerator.num_processes}

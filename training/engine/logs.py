@@ -21,6 +21,7 @@ from torch import nn
 
 from training.encodings.learned_lattice import key_prefixes, modules_with_lattice
 from training.engine.run_folder import FINAL, SEARCH, RunFolder, append_line
+from training.metrics import metric_of
 
 Row = Mapping[str, Any]
 _PROJECT = "wefpe"  # what trackers file runs under, unless their environment says otherwise
@@ -183,10 +184,11 @@ class Display(Listener):
 
     def logged(self, row: Row) -> None:
         if row["kind"] == "step":
+            metric = metric_of(row)
             self._progress.update(
                 self._task,
                 numbers=f"epoch {row['epoch']:.1f}  loss {row['loss']:.3f}  "
-                f"accuracy {row['accuracy']:.1%}  rate {row['rate']:.2g}  "
+                f"{metric.title} {row[metric.name]:.1%}  rate {row['rate']:.2g}  "
                 f"{row['images_per_second']:.0f} images/s",
             )
         else:
@@ -201,11 +203,11 @@ class Display(Listener):
 
 def epoch_line(row: Row) -> str:
     """The line that is printed for an epoch."""
-    text = (
-        f"epoch {row['epoch']:>4}  training loss {row['loss']:.3f}, accuracy {row['accuracy']:.1%}"
-    )
+    metric = metric_of(row)
+    text = f"epoch {row['epoch']:>4}  training loss {row['loss']:.3f}, "
+    text += f"{metric.title} {row[metric.name]:.1%}"
     if "validation" in row:
-        text += f"  validation {row['validation']['accuracy']:.2%}"
+        text += f"  validation {row['validation'][metric.name]:.2%}"
         text += " (best)" if row["is_best"] else ""
     return f"{text}  {row['seconds']:.1f} s"
 

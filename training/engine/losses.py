@@ -15,11 +15,13 @@ from training.models.published import open_published
 
 
 def target_loss(logits: Tensor, targets: Tensor, options: Training) -> Tensor:
-    """The mean loss; `targets` are labels (n,) or shares of classes (n, classes).
+    """The mean loss; `targets` are labels (n,), shares of classes (n, classes), or fields.
 
     Binary cross-entropy asks of every class by itself whether the image shows it, and is the mean
     over images and classes, as in timm and DeiT-III.
     """
+    if options.loss == "relative_l2":
+        return relative_errors(logits, targets).mean()
     smoothing = options.label_smoothing
     if options.loss == "cross_entropy":
         return F.cross_entropy(logits, targets, label_smoothing=smoothing)
@@ -29,6 +31,11 @@ def target_loss(logits: Tensor, targets: Tensor, options: Training) -> Tensor:
     if options.bce_threshold is not None:
         shares = (shares > options.bce_threshold).to(logits.dtype)
     return F.binary_cross_entropy_with_logits(logits, shares)
+
+
+def relative_errors(fields: Tensor, truth: Tensor) -> Tensor:
+    """|field - truth|/|truth| in the L2 norm over channels and pixels, (n,)."""
+    return (fields - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
 
 
 def teacher_loss(logits: Tensor, taught: Tensor, options: Distillation) -> Tensor:

@@ -167,10 +167,11 @@ def _train_and_test(
         "seed": experiment.seed,
         "encoding": experiment.position_encoding.name,
         "verification": verification,
+        "metric": trainer.metric.name,
         "epochs": progress.epoch,
         "selected_epoch": trainer.selected_epoch,
-        "validation_accuracy": trainer.selected_accuracy,
-        "test_accuracy": scores.accuracy,
+        f"validation_{trainer.metric.name}": trainer.selected_value,
+        f"test_{trainer.metric.name}": scores.value,
         "test_top5": scores.top5,
         "test_loss": scores.loss,
         "test_images": scores.images,
@@ -186,8 +187,8 @@ def _train_and_test(
     }
     if accelerator.is_main_process:
         folder.write_result(result)
-    accuracy = f"test accuracy {scores.accuracy:.2%} of {scores.images:,} images"
-    console.out(f"{accuracy}; report, curves and weights are in {folder.path}", highlight=False)
+    found = f"test {trainer.metric.title} {scores.value:.2%} of {scores.images:,} images"
+    console.out(f"{found}; report, curves and weights are in {folder.path}", highlight=False)
     return result
 
 

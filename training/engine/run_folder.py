@@ -30,6 +30,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from training.config import Experiment, config_hash, load_config
+from training.config.schema import WEIGHTS
 from training.errors import RunError
 
 SEARCH, FINAL = "search", "final"  # the phases of a run that is trained again on all images
@@ -45,7 +46,7 @@ class RunFolder:
         self.pretrained = path / "pretrained.txt"
         self.log = path / "log.jsonl"
         self.checkpoints = path / "checkpoints"
-        self.weights = path / "weights.safetensors"
+        self.weights = path / WEIGHTS
         self.evaluations = path / "evaluations.jsonl"
         self.result = path / "result.json"
         self.tensorboard = path / "tensorboard"

@@ -9,10 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
+from torch import Tensor
+
 from training.config import Experiment
 from training.engine.run_folder import SEARCH, RunFolder, training_rows, write_whole
 from training.engine.verification import describe
 from training.figure_style import BLUE, GREEN, ORANGE, figure_settings, new_figure
+from training.metrics import Metric, metric_of
 from wefpe_core.reporting import markdown_table
 
 # --- The page ------------------------------------------------------------------------------
@@ -31,17 +35,20 @@ _TEST = "The test set was opened once, after everything else."
 def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str, Any]) -> None:
     """Write ``report.md``: the result, how it was made, curves, epochs, and where the files are."""
     trainings = folder.trainings()
-    accuracy, memory = result["validation_accuracy"], result["peak_memory_mb"]
+    metric, memory = metric_of(result, "test_"), result["peak_memory_mb"]
+    validated = result[f"validation_{metric.name}"]
     validation = "not used"
     if SEARCH in trainings:
         validation = f"in the search only, which found {result['epochs']} epochs"
-    elif accuracy is not None:
-        validation = f"{accuracy:.2%}, epoch {result['selected_epoch']}"
+    elif validated is not None:
+        validation = f"{validated:.2%}, epoch {result['selected_epoch']}"
     options = experiment.position_encoding.options
     where = result["circumstances"]
     facts = {
-        "test accuracy": f"{result['test_accuracy']:.2%} of {result['test_images']:,} images",
-        "validation accuracy": validation,
+        f"test {metric.title}": (
+            f"{result[f'test_{metric.name}']:.2%} of {result['test_images']:,} images"
+        ),
+        f"validation {metric.title}": validation,
         "learned parameters": f"{result['parameters']:,}",
         "training": f"{result['epochs']} epochs, {result['training_seconds']:.1f} s",
         "throughput": throughput_text(result),
@@ -59,11 +66,14 @@ def write_report(folder: RunFolder, experiment: Experiment, result: Mapping[str,
         paragraphs += [f"## {name}"] if name else []
         if training.curves.exists():
             paragraphs.append(f"![curves]({_link(training.curves, folder)})")
-        paragraphs.append(_epoch_table(training))
+        paragraphs.append(_epoch_table(training, metric))
     loaded = [each.pretrained for each in trainings.values() if each.pretrained.exists()]
     if loaded:
         text = loaded[-1].read_text(encoding="utf-8").rstrip()
         paragraphs += ["## Pre-trained weights", f"```\n{text}\n```"]
+    learned = _learned_table(folder, experiment)
+    if learned:
+        paragraphs += ["## What the encoding learned", learned]
     logs = ", ".join(f"`{_link(each.log, folder)}`" for each in trainings.values())
     paragraphs.append(f"Effective config: `{folder.config.name}`; every step: {logs}.")
     write_whole(folder.report, "\n\n".join(each.rstrip() for each in paragraphs) + "\n")
@@ -76,14 +86,39 @@ def throughput_text(result: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "not known"
 
 
-def _epoch_table(training: RunFolder) -> str:
-    headings = ("epoch", "training loss", "training accuracy", "validation accuracy")
+def _learned_table(folder: RunFolder, experiment: Experiment) -> str:
+    """The numbers that the encoding learned, by the letters of the paper; "" if there are none."""
+    from training.engine.finished_run import open_trained_encoding  # which uses this module
+    from training.models.building import build_position_encoding
+
+    if not folder.weights.exists():
+        return ""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        start = build_position_encoding(experiment).learned_numbers()
+        end = open_trained_encoding(folder.path).learned_numbers()
+    first = "in the config" if experiment.model.checkpoint else "at the start"
+    rows = [(name, _numbers_text(start[name]), _numbers_text(end[name])) for name in end]
+    return markdown_table(("number", first, "learned"), rows) if rows else ""
+
+
+def _numbers_text(numbers: Tensor) -> str:
+    """A number, or several: heads of a layer side by side, layers apart."""
+    if numbers.ndim == 2:
+        rows = [_numbers_text(row) for row in numbers]
+        if len(set(rows)) == 1 and len(rows) > 1:
+            return f"{rows[0]} in each layer"
+        return rows[0] if len(rows) == 1 else "; ".join(rows)
+    return " ".join(f"{float(number):.4g}" for number in numbers.detach().reshape(-1))
+
+
+def _epoch_table(training: RunFolder, metric: Metric) -> str:
+    headings = ("epoch", "training loss", f"training {metric.title}", f"validation {metric.title}")
     rows = [
         (
             str(row["epoch"]),
             f"{row['loss']:.4f}",
-            f"{row['accuracy']:.2%}",
-            f"{row['validation']['accuracy']:.2%}" if "validation" in row else "",
+            f"{row[metric.name]:.2%}",
+            f"{row['validation'][metric.name]:.2%}" if "validation" in row else "",
         )
         for row in training_rows(training.log)
         if row["kind"] == "epoch"
@@ -105,6 +140,8 @@ Quantity = Literal[
     "accuracy",
     "validation_loss",
     "validation_accuracy",
+    "relative_error",
+    "validation_relative_error",
     "gap",
     "rate",
     "tau_imag",
@@ -127,6 +164,11 @@ _READ: dict[Quantity, tuple[str, Callable[[Row], float]]] = {
     "accuracy": ("epoch", lambda row: 100.0 * row["accuracy"]),
     "validation_loss": ("epoch", lambda row: row["validation"]["loss"]),
     "validation_accuracy": ("epoch", lambda row: 100.0 * row["validation"]["accuracy"]),
+    "relative_error": ("epoch", lambda row: 100.0 * row["relative_error"]),
+    "validation_relative_error": (
+        "epoch",
+        lambda row: 100.0 * row["validation"]["relative_error"],
+    ),
     "gap": ("epoch", lambda row: 100.0 * (row["accuracy"] - row["validation"]["accuracy"])),
     "rate": ("step", lambda row: row["rate"]),
     "tau_imag": ("epoch", lambda row: row["encoding"]["tau_imag"]),
@@ -240,13 +282,17 @@ def _draw_loss(panel: Any, rows: Sequence[Row]) -> None:
     draw_band(panel, [read_curve(rows, "step_loss")], color=BLUE, alpha=0.3)
     draw_band(panel, [read_curve(rows, "loss")], color=BLUE, label="training")
     draw_band(panel, [read_curve(rows, "validation_loss")], color=ORANGE, label="validation")
-    panel.set(title="cross-entropy")
+    is_error = read_curve(rows, "relative_error").epochs
+    panel.set(title="loss" if is_error else "cross-entropy")
     panel.legend()
 
 
 def _draw_accuracy(panel: Any, rows: Sequence[Row]) -> None:
-    draw_band(panel, [read_curve(rows, "accuracy")], color=BLUE, label="training")
-    found = read_curve(rows, "validation_accuracy")
+    is_error = bool(read_curve(rows, "relative_error").epochs)
+    own: Quantity = "relative_error" if is_error else "accuracy"
+    of_validation: Quantity = "validation_relative_error" if is_error else "validation_accuracy"
+    draw_band(panel, [read_curve(rows, own)], color=BLUE, label="training")
+    found = read_curve(rows, of_validation)
     if found.epochs:
         draw_band(panel, [found], color=ORANGE, label="validation")
         kept = kept_epoch(rows)
@@ -255,7 +301,8 @@ def _draw_accuracy(panel: Any, rows: Sequence[Row]) -> None:
         panel.plot(kept, value, "o", color=ORANGE)
         panel.annotate(f"{value:.1f}", (kept, value), ha="right", va="bottom")
         panel.margins(y=0.12)
-    panel.set(title="accuracy in % (training: augmented images)")
+    title = "relative L2 error in %" if is_error else "accuracy in % (training: augmented images)"
+    panel.set(title=title)
     panel.legend()
 
 

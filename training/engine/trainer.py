@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
+from training.data.sources import metric_of_source
 from training.encodings.learned_lattice import learns_lattice, modules_with_lattice
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
@@ -52,8 +53,9 @@ class TrainingProgress:
     epoch: int = 0  # finished epochs
     batch: int = 0  # finished batches of the present epoch
     best_epoch: int = 0
+    # On the validation images, of whatever metric the run has. Checkpoints have these names.
     best_accuracy: float = -1.0
-    last_accuracy: float | None = None  # on the validation images
+    last_accuracy: float | None = None
     seconds: float = 0.0  # of training, summed over interruptions
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -143,7 +145,9 @@ class Trainer:
         self.progress = TrainingProgress()
         self._damaged: set[str] = set()  # images that have been reported
         self.best_weights: dict[str, Tensor] = {}  # on the CPU; empty until some are selected
-        self.epoch_sums, self.recent_sums = ScoreSums(accelerator), ScoreSums(accelerator)
+        self.metric = metric_of_source(feed.source)
+        self.epoch_sums = ScoreSums(accelerator, self.metric)
+        self.recent_sums = ScoreSums(accelerator, self.metric)
         self.guard = DivergenceGuard(accelerator, feed, folder)
         self._stop_request = StopRequest()
         self._agreement = Agreement(accelerator)
@@ -158,8 +162,8 @@ class Trainer:
         return self.progress.best_epoch if self._selects_best else self.progress.epoch
 
     @property
-    def selected_accuracy(self) -> float | None:
-        """The accuracy of the selected weights on the validation images, if there are any."""
+    def selected_value(self) -> float | None:
+        """The metric of the selected weights on the validation images, if there are any."""
         return self.progress.best_accuracy if self._selects_best else self.progress.last_accuracy
 
     @property
@@ -173,7 +177,7 @@ class Trainer:
     # --- The loop --------------------------------------------------------------------------
 
     def fit(self, stop_request: StopRequest | None = None) -> TrainingProgress:
-        """Train to the end, or until the validation accuracy has not grown for `patience` epochs.
+        """Train to the end, or until no epoch of `patience` was better on the validation images.
 
         Returns how far it came. `evaluated_model` then has the selected weights. `stop_request` is
         asked after every step; if there is a reason to stop, training saves a checkpoint and raises
@@ -253,7 +257,7 @@ class Trainer:
                     )
                 self.accelerator.backward(loss * (len(piece.labels) / n))
             # The right answer for a mixture is the class with the larger share.
-            is_mixed = piece.targets.is_floating_point()
+            is_mixed = piece.targets.ndim == 2
             labels = piece.targets.argmax(dim=-1) if is_mixed else piece.labels
             sums = batch_sums(loss * len(labels), logits, labels)
             self.epoch_sums.add(sums)
@@ -290,21 +294,20 @@ class Trainer:
             "kind": "epoch",
             "step": progress.step,
             "epoch": progress.epoch,
-            "loss": scores.loss,
-            "accuracy": scores.accuracy,
+            **scores.numbers(),
             "seconds": progress.seconds,
             "encoding": encoding_state(self.unwrapped_model),
         }
         if self.validation is not None:
             found = self.evaluate(self.validation)
-            row["validation"] = {"loss": found.loss, "accuracy": found.accuracy}
-            if found.top5 is not None:
-                row["validation"]["top5"] = found.top5
-            progress.last_accuracy = found.accuracy
-            is_best = found.accuracy > progress.best_accuracy
+            row["validation"] = found.numbers()
+            progress.last_accuracy = found.value
+            is_best = not progress.best_epoch or self.metric.is_better(
+                found.value, progress.best_accuracy
+            )
             row["is_best"] = is_best and self._selects_best
             if is_best:
-                progress.best_epoch, progress.best_accuracy = progress.epoch, found.accuracy
+                progress.best_epoch, progress.best_accuracy = progress.epoch, found.value
                 if self._selects_best:
                     self.best_weights = checkpoints.packed_copies(self.evaluated_model.state_dict())
         self._report_damaged()
@@ -344,8 +347,7 @@ class Trainer:
             "kind": "step",
             "step": self.progress.step,
             "epoch": self.progress.epoch + self.progress.batch / len(self.feed),
-            "loss": scores.loss,
-            "accuracy": scores.accuracy,
+            **scores.numbers(),
             "rate": rate,
             "images_per_second": images_per_second,
             "encoding": encoding_state(self.unwrapped_model),

@@ -27,6 +27,7 @@ from training.models import (
     build_vit,
     load_checkpoint,
 )
+from training.models.green_start import start_as_green
 from training.models.layers import initialise
 from training.randomness import derived_seed
 from wefpe_core import WefpeError
@@ -60,7 +61,7 @@ def build_model(
     ----------
     config : Experiment
     num_classes, in_channels : int
-        Classes and channels of the data; the head is always new.
+        Classes and channels of the data.
     pretrained : bool
         False leaves ``model.checkpoint`` unread: for a run whose own weights are loaded next.
     on_load : callable, optional
@@ -70,7 +71,10 @@ def build_model(
         model = _built(config, num_classes, in_channels)
     if config.model.checkpoint and pretrained:
         report = load_checkpoint(
-            model, config.model.checkpoint, positions=config.model.positions, head="new"
+            model,
+            config.model.checkpoint,
+            positions=config.model.positions,
+            head=config.model.head,
         )
         if on_load is not None:
             on_load(report)
@@ -110,12 +114,16 @@ def _built(
             **options,
         )
     if settings.head_layers or settings.head_dropouts:
-        model.head = _head(config, shape.dim, num_classes)
+        outputs = getattr(model, "num_outputs", num_classes)
+        model.head = _head(config, shape.dim, outputs)
+    if settings.start == "green":
+        assert isinstance(model, VisionTransformer)
+        start_as_green(model)
     return model
 
 
-def _head(config: Experiment, dim: int, num_classes: int) -> nn.Sequential:
-    """Dropout, linear, GELU for each hidden layer; then dropout and the linear layer to classes.
+def _head(config: Experiment, dim: int, outputs: int) -> nn.Sequential:
+    """Dropout, linear, GELU for each hidden layer; then dropout and the linear layer to outputs.
 
     It sees the pooled token after the last LayerNorm of the model, so it has none of its own.
     """
@@ -126,7 +134,7 @@ def _head(config: Experiment, dim: int, num_classes: int) -> nn.Sequential:
     for width, dropout in zip(widths, dropouts[:-1], strict=True):
         layers += [nn.Dropout(dropout), nn.Linear(dim, width), nn.GELU()]
         dim = width
-    layers += [nn.Dropout(dropouts[-1]), nn.Linear(dim, num_classes)]
+    layers += [nn.Dropout(dropouts[-1]), nn.Linear(dim, outputs)]
     head = nn.Sequential(*layers)
     head.apply(lambda module: initialise(module, scheme=settings.weight_init))
     return head

@@ -172,6 +172,16 @@ class PatchEmbed(nn.Module):
         check_images(images, self.in_channels)
         return self.norm(self.proj(images).flatten(2).transpose(1, 2)), grid
 
+    def joined(self, patches: Tensor, images: Tensor) -> Tensor:
+        """Fields of the size of `images` from the pixels of their patches.
+
+        `patches` are (batch, H*W, channels times pixels); the pixels of a channel are together.
+        """
+        height, width = grid_of(images, self.patch_size)
+        shape = (height, width, -1, self.patch_size, self.patch_size)
+        apart = patches.unflatten(-1, shape[2:]).unflatten(1, shape[:2])
+        return apart.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
 
 def attend(
     qkv: Tensor,

@@ -19,6 +19,7 @@ from training.encodings import AbstractEncoding
 from training.encodings.grid import Grid
 from training.models.checkpoint_files import CheckpointError, read_weights
 from training.models.dhvt import HybridVisionTransformer
+from training.models.transfer import brought_over, check_same, lattices_of, weights_and_encoding
 from training.models.vit import VisionTransformer
 from wefpe_core import InputError
 
@@ -27,7 +28,7 @@ Model = VisionTransformer | HybridVisionTransformer
 
 POSITIONS = "pos_embed"  # the learned table in timm's models
 _ENCODING = "encoding."
-_TABLE = "encoding.positions"  # the table of the learned encoding
+_PATCHES, _TOKENS = "positions.patches", "positions.tokens"  # of the learned encoding
 _HEADS = ("head.", "head_dist.")
 # A difference here is another architecture: a token more or less changes what all others become,
 # and a model trained with a pooling of its own (SigLIP) has no class token to look at.
@@ -109,7 +110,8 @@ class LoadReport:
     `missing` are tensors of the model that the file lacks; they keep their values. `unexpected`
     are tensors of the file that the model has no place for. `positions` and `head` say what was
     done with the position table and the head. The parameters of an encoding count as missing only
-    if the file has some of them.
+    if the file has some of them. `encoding` says of each of these what was done with it, and what
+    the lattice was before and is now.
     """
 
     source: Path
@@ -118,11 +120,13 @@ class LoadReport:
     unexpected: tuple[str, ...]
     positions: str
     head: str
+    encoding: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
             f"{self.source}: {len(self.loaded)} tensors loaded",
             f"positions: {self.positions}",
+            *(f"  {line}" for line in self.encoding),
             f"head: {self.head}",
         ]
         for name in ("missing", "unexpected"):
@@ -147,14 +151,16 @@ def load_checkpoint(
     model : VisionTransformer or HybridVisionTransformer
         Changed in place.
     source : str or Path
-        A .safetensors, .pth or .npz file, or ``hf-hub:owner/name`` to download.
-    positions : {"resample", "replace", "hybrid"}
+        A .safetensors, .pth or .npz file, ``hf-hub:owner/name`` to download, or the folder of a
+        finished run.
+    positions : {"resample", "keep", "replace", "hybrid"}
         What becomes of the learned table in the file. "resample": it goes into the `learned`
         encoding of the model, resampled to its grid. "hybrid": it goes into the learned part of a
         hybrid encoding. "replace": it is left out, and the encoding of the model is the only one;
         if that has no row for the class token, the row in the file is added to the token itself.
-        The encoding in a file of this package is loaded as it is, unless it is replaced or is a
-        learned table of another grid.
+        The encoding of a run of this package is kept, brought to the grid of the model by its own
+        rule, unless it is replaced; it must be the very encoding of the model, with its options.
+        "keep": the same, and weights without that encoding are refused.
     head : {"keep", "new"}
         "new" leaves the head of the model as it is, for another set of classes.
     checkpoint_grid : (int, int), optional
@@ -174,16 +180,34 @@ def load_checkpoint(
         The file is absent, damaged, of another architecture, or a shape does not fit.
     """
     if positions not in get_args(Positions):
-        raise InputError(f"positions must be resample, replace or hybrid, got {positions!r}")
+        raise InputError(f"positions must be keep, resample, replace or hybrid, got {positions!r}")
     if head not in get_args(Head):
         raise InputError(f"head must be 'keep' or 'new', got {head!r}")
+    source, held = weights_and_encoding(source)
     weights, path = read_weights(source)
     encoding = model.encoding
-    if positions == "replace":
-        weights = {k: v for k, v in weights.items() if not k.startswith(_ENCODING)}
-    elif encoding.name == "learned":
-        weights = _with_table_to_resample(weights, model)
-    if not any(name.startswith(_ENCODING) for name in weights):
+    own = {
+        k.removeprefix(_ENCODING): weights.pop(k) for k in list(weights) if k.startswith(_ENCODING)
+    }
+    grid = encoding.size.grid if held is None else held.grid
+    lattices, fates = lattices_of(encoding), [f"{name}: left out" for name in own]
+    is_kept = positions != "replace" and (held is not None or bool(own))
+    if is_kept and positions == "hybrid" and _PATCHES in own:  # of a run with a learned table
+        is_kept, checkpoint_grid = False, checkpoint_grid or grid
+        weights |= _table_under_timms_name(own)
+        fates = [f"{name}: into the learned part" for name in own]
+    if is_kept:
+        if held is not None:
+            check_same(held, encoding, path)
+        elif encoding.name == "learned" and _has_another_grid(own, encoding):
+            weights |= _table_under_timms_name(own)  # to be resampled, once its grid is known
+            own = {}
+        if own:
+            own, fates = brought_over(encoding, own, grid)
+        weights |= {_ENCODING + name: tensor for name, tensor in own.items()}
+    elif positions == "keep":
+        raise CheckpointError(f"{path} holds no encoding of this package: there is none to keep")
+    else:
         _check_encoding(encoding, positions)
     table = None
     if POSITIONS in weights:
@@ -199,21 +223,29 @@ def load_checkpoint(
         _check_architecture(missing, unexpected, targets, weights, path)
     loaded = {name: weights[name] for name in targets if name in weights}
     _check_shapes(loaded, targets, path)
-    sentence = _load_positions(encoding, table, positions, loaded, path)
+    if is_kept and table is None and not own:
+        sentence = f"{encoding.name}, of which nothing is learned, as in the run"
+    elif own and positions == "replace" and table is None:
+        sentence = f"those of the encoding in the file are left out; {encoding.name} stands"
+    else:
+        sentence = _load_positions(encoding, table, positions, loaded, path)
     model.load_state_dict(loaded, strict=False)
+    if is_kept:
+        now = lattices_of(encoding)
+        fates += [f"lattice{where}: {before} -> {now[where]}" for where, before in lattices.items()]
     kept = "from the file" if "head.weight" in loaded else "as in the model"
-    return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept)
+    return LoadReport(path, tuple(loaded), missing, unexpected, sentence, kept, tuple(fates))
 
 
-def _with_table_to_resample(weights: dict[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Weights with a learned table of another grid moved to timm's name, to be resampled."""
-    patches, tokens = (weights.get(f"{_TABLE}.{part}") for part in ("patches", "tokens"))
-    held = model.state_dict().get(f"{_TABLE}.patches")
-    if patches is None or held is None or patches.shape == held.shape:
-        return weights
-    rows = patches if tokens is None else torch.cat([tokens, patches])
-    others = {k: v for k, v in weights.items() if not k.startswith(_ENCODING)}
-    return {**others, POSITIONS: rows[None]}
+def _has_another_grid(own: Mapping[str, Tensor], encoding: AbstractEncoding) -> bool:
+    mine = encoding.state_dict().get(_PATCHES)
+    return _PATCHES in own and mine is not None and own[_PATCHES].shape != mine.shape
+
+
+def _table_under_timms_name(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The table and the prefix rows of a learned encoding, as timm's models hold them."""
+    rows = [own[name] for name in (_TOKENS, _PATCHES) if name in own]
+    return {POSITIONS: torch.cat(rows)[None]}
 
 
 def _targets(model: Model, head: Head, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -44,10 +44,11 @@ class VisionTransformer(nn.Module):
         Width of the head; with 0 there is no head, and the model returns the pooled features.
     class_token, register_tokens : bool, int
         Prefix tokens, class token first.
-    pooling : {"token", "mean"}
+    pooling : {"token", "mean", "patches"}
         What the head sees: the class token, or the mean of the patch tokens. As in timm the last
         LayerNorm is called ``norm`` with the first and ``fc_norm`` with the second. Both act after
-        pooling, which for a token makes no difference.
+        pooling, which for a token makes no difference. With "patches" the head sees each patch by
+        itself and predicts its pixels: `num_classes` channels at the size of the images.
     patch_norm : bool
         LayerNorm after the patch projection, as in the paper's scripts.
     dropout, attention_dropout, drop_path : float
@@ -88,7 +89,7 @@ class VisionTransformer(nn.Module):
         if num_classes < 0 or register_tokens < 0:
             raise InputError("num_classes and register_tokens must not be negative")
         if pooling not in get_args(Pooling):
-            raise InputError(f"pooling must be 'token' or 'mean', got {pooling!r}")
+            raise InputError(f"pooling must be 'token', 'mean' or 'patches', got {pooling!r}")
         if pooling == "token" and not class_token:
             raise InputError("pooling='token' needs class_token=True")
         if weight_init not in get_args(WeightInit):
@@ -116,9 +117,10 @@ class VisionTransformer(nn.Module):
             for layer in range(depth)
         )
         last_norm = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.norm: nn.Module = last_norm if pooling == "token" else nn.Identity()
+        self.norm: nn.Module = last_norm if pooling != "mean" else nn.Identity()
         self.fc_norm: nn.Module = last_norm if pooling == "mean" else nn.Identity()
-        self.head: nn.Module = nn.Linear(dim, num_classes) if num_classes else nn.Identity()
+        self.num_outputs = num_classes * (patch_size**2 if pooling == "patches" else 1)
+        self.head: nn.Module = nn.Linear(dim, self.num_outputs) if num_classes else nn.Identity()
         self.apply(lambda module: initialise(module, scheme=weight_init))
         for token in (self.cls_token, self.reg_token):
             if token is not None:
@@ -177,6 +179,7 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor, *, return_attention: bool = False) -> Any:
         """Logits (batch, num_classes), or with `return_attention` the pair (logits, maps).
 
+        With ``pooling="patches"`` the logits are fields (batch, num_classes, height, width).
         `maps` has the attention (batch, heads, tokens, tokens) of each layer before dropout, with
         prefix tokens first and rows that sum to 1. Asking for maps does not change the logits: in
         eval mode not by a bit, in training by rounding, because the shortcut below is not taken.
@@ -188,9 +191,13 @@ class VisionTransformer(nn.Module):
         tokens = self.forward_tokens(images, maps, n_outputs=1 if is_token_enough else None)
         if self.pooling == "token":
             pooled = self.norm(tokens[:, 0])
+        elif self.pooling == "patches":
+            pooled = self.norm(tokens[:, self.n_prefix :])
         else:
             pooled = self.fc_norm(tokens[:, self.n_prefix :].mean(dim=1))
         logits = self.head(pooled)
+        if self.pooling == "patches" and self.num_outputs:
+            logits = self.patch_embed.joined(logits, images)
         return logits if maps is None else (logits, tuple(maps))
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 
 from training.engine.run_report import Curve, Quantity, draw_band, kept_epoch, read_curve
 from training.figure_style import curve_style, figure_settings, new_figure
-from training.study.analysis import Analysis, AnalysisCommand, Options, Row
+from training.study.analysis import Analysis, AnalysisCommand, Options, ReadBy, Row
 from training.study.run_groups import TrainingLog, group_trainings, read_trainings, runs_text
 
 Groups = Mapping[str, Sequence[TrainingLog]]
 
 _PANELS: tuple[tuple[Quantity, str], ...] = (
     ("loss", "training loss"),
+    ("validation_loss", "validation loss"),
     ("validation_accuracy", "validation accuracy in %"),
+    ("validation_relative_error", "validation error (relative L2) in %"),
     ("rate", "learning rate"),
     ("gap", "training minus validation accuracy,\nin points"),
 )
@@ -25,6 +29,8 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
     "accuracy",
     "validation_loss",
     "validation_accuracy",
+    "relative_error",
+    "validation_relative_error",
     "gap",
 )
 _CAPTION = (
@@ -63,6 +69,21 @@ def summary(label: str, trainings: Sequence[TrainingLog]) -> dict[str, Any]:
     return result
 
 
+def reached_rows(
+    label: str, trainings: Sequence[TrainingLog], accuracies: Sequence[float]
+) -> list[Row]:
+    """The first epoch after which each training has these accuracies in per cent, or None."""
+    rows: list[Row] = []
+    for training in trainings:
+        curve = read_curve(training.rows, "validation_accuracy")
+        for accuracy in accuracies:
+            pairs = zip(curve.epochs, curve.values, strict=True)
+            first = next((epoch for epoch, value in pairs if value >= accuracy), None)
+            seed = training.experiment.seed
+            rows.append({"label": label, "seed": seed, "accuracy": accuracy, "epoch": first})
+    return rows
+
+
 def _curves(trainings: Sequence[TrainingLog], quantity: Quantity) -> list[Curve]:
     return [read_curve(each.rows, quantity) for each in trainings]
 
@@ -70,8 +91,11 @@ def _curves(trainings: Sequence[TrainingLog], quantity: Quantity) -> list[Curve]
 # --- Figure --------------------------------------------------------------------------------
 
 
-def draw_groups(groups: Groups) -> Any:
-    """Four panels with a curve for each label, and one legend for all."""
+def draw_groups(groups: Groups, reached: Mapping[str, Sequence[Row]] = MappingProxyType({})) -> Any:
+    """Panels with a curve for each label, and one legend for all.
+
+    Crosses are where runs reach the accuracies that were asked for.
+    """
     shown = [p for p in _PANELS if any(c.epochs for g in groups.values() for c in _curves(g, p[0]))]
     figure = new_figure(6.6, 2.35 * ((len(shown) + 1) // 2) + 0.3 + 0.13 * len(groups))
     panels = figure.subplots((len(shown) + 1) // 2, 2, squeeze=False).flatten()
@@ -84,6 +108,8 @@ def draw_groups(groups: Groups) -> Any:
             title += " of all runs"
         for band, style in zip(bands, styles, strict=True):
             draw_band(panel, band, **style)
+        if quantity == "validation_accuracy":
+            _mark_reached(panel, reached)
         panel.set(title=title, xlabel="epoch")
         panel.grid()
         if quantity == "gap":
@@ -92,6 +118,16 @@ def draw_groups(groups: Groups) -> Any:
         panel.set_axis_off()
     _add_legend(figure, groups)
     return figure
+
+
+def _mark_reached(panel: Any, reached: Mapping[str, Sequence[Row]]) -> None:
+    for number, rows in enumerate(reached.values()):
+        found = [(row["epoch"], row["accuracy"]) for row in rows if row["epoch"] is not None]
+        colour = curve_style(number)["color"]
+        for epoch, accuracy in found:
+            panel.plot(epoch, accuracy, "x", color=colour)
+    for accuracy in {row["accuracy"] for rows in reached.values() for row in rows}:
+        panel.axhline(accuracy, color="0.6", linewidth=0.6, linestyle=":")
 
 
 def _add_legend(figure: Any, groups: Groups) -> None:
@@ -109,8 +145,19 @@ def _add_legend(figure: Any, groups: Groups) -> None:
 # --- The analysis --------------------------------------------------------------------------
 
 
-def curves_analysis(runs: Options.Runs) -> Analysis:
-    """Loss, validation accuracy, learning rate and generalisation gap over the epochs.
+def curves_analysis(
+    runs: Options.Runs,
+    reach: Annotated[
+        Sequence[float] | None,
+        ReadBy(float, is_repeated=True),
+        typer.Option(
+            metavar="PERCENT",
+            help="Mark where each run first reaches this validation accuracy. Repeat the option "
+            "for each.",
+        ),
+    ] = None,
+) -> Analysis:
+    """Losses, validation accuracy, learning rate and generalisation gap over the epochs.
 
     Runs may still be going on. Those that differ only in the seed become one curve with a range. A
     run in two parts gives a curve for each.
@@ -118,18 +165,22 @@ def curves_analysis(runs: Options.Runs) -> Analysis:
     groups = group_trainings(read_trainings(runs))
     labelled = [(label, each.experiment) for label, group in groups.items() for each in group]
     summaries = [summary(label, each) for label, each in groups.items()]
+    reached = {label: reached_rows(label, each, reach or ()) for label, each in groups.items()}
     with figure_settings():
-        figure = draw_groups(groups)
+        figure = draw_groups(groups, reached)
+    tables: dict[str, Sequence[Row]] = {
+        "epochs": [row for label, each in groups.items() for row in epoch_rows(label, each)],
+        "summary": summaries,
+    }
+    if reach:
+        tables["reached"] = [row for rows in reached.values() for row in rows]
     return Analysis(
         name="curves",
         title="Training dynamics",
         caption=f"{_CAPTION} {runs_text(labelled)}",
         figures={"curves": figure},
         numbers={"trainings": summaries},
-        tables={
-            "epochs": [row for label, each in groups.items() for row in epoch_rows(label, each)],
-            "summary": summaries,
-        },
+        tables=tables,
     )
 
 

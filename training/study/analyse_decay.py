@@ -66,6 +66,7 @@ _COLUMNS = (  # heading, statistic, format
     ("binned Pearson", "binned", "{:.3f}"),
     ("decreasing steps, %", "monotone", "{:.0f}"),
     ("R² of distance", "explained", "{:.2f}"),
+    ("decay, %", "decay", "{:.1f}"),
 )
 
 
@@ -75,7 +76,7 @@ def decay_markdown(rows: Sequence[DecayRow]) -> str:
     for name in dict.fromkeys(row.protocol for row in rows):
         headings = ["encoding", "raw Pearson", "95 %", *(title for title, _, _ in _COLUMNS)]
         lines = (_cells(row) for row in rows if row.protocol == name)
-        table = markdown_table([*headings, "first → last mean"], lines)
+        table = markdown_table([*headings, "first → last mean", "range of the means"], lines)
         parts.append(f"**{name}**: {PROTOCOLS[name].meaning}.\n\n{table}")
     seeds = rows[0].seeds
     legend = (
@@ -96,6 +97,8 @@ def _cells(row: DecayRow) -> list[str]:
     cells += [_with_deviation(row, name, form) for _, name, form in _COLUMNS]
     ends = [_number(value, "{:.3g}") for value in (row.mean.initial, row.mean.final)]
     cells.append(DASH if DASH in ends else " → ".join(ends))
+    limits_of_means = [_number(value, "{:.3g}") for value in (row.mean.least, row.mean.most)]
+    cells.append(DASH if DASH in limits_of_means else f"[{', '.join(limits_of_means)}]")
     return cells
 
 

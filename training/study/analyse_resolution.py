@@ -18,6 +18,7 @@ from training.engine.finished_run import (
     open_finished_run,
 )
 from training.figure_style import curve_style, figure_settings, in_lines, new_figure
+from training.metrics import ACCURACY, METRICS, metric_of
 from training.parsing import (
     ImageSize,
     grid_of_size,
@@ -43,7 +44,7 @@ _FACTORS: tuple[tuple[float, float], ...] = ((0.75, 0.75), (1, 1), (1, 1.5), (1.
 
 _MOST_IN_A_PANEL = 8  # more curves cannot be told apart in one panel
 _PANELS_IN_A_ROW = 4
-_X_LABEL, _Y_LABEL = "height × width of the images in pixels", "accuracy in %"
+_X_LABEL = "height × width of the images in pixels"
 
 _RULES = (
     "Every encoding follows its own rule: a function of the place is evaluated at the new patch "
@@ -63,9 +64,10 @@ class SizeScore:
     height: int
     width: int
     is_trained_size: bool  # whether it is the size of the training images
-    accuracy: float
+    value: float  # of the metric
     loss: float
     images: int
+    metric: str = ACCURACY.name
 
     @property
     def size(self) -> Size:
@@ -77,8 +79,10 @@ class SizeScore:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the accuracy as a share of so many images."""
-        return math.sqrt(self.accuracy * (1.0 - self.accuracy) / self.images)
+        """The standard error of an accuracy as a share of so many images; 0 of an error."""
+        if self.metric != ACCURACY.name:
+            return 0.0
+        return math.sqrt(self.value * (1.0 - self.value) / self.images)
 
 
 Curves = Mapping[str, Sequence[SizeScore]]
@@ -136,9 +140,10 @@ def scores_at(
                 method or "",
                 *size,
                 is_trained_size,
-                scores.accuracy,
+                scores.value,
                 scores.loss,
                 scores.images,
+                scores.metric.name,
             )
         )
     return results
@@ -154,7 +159,7 @@ _SCORE_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "height": int,
     "width": int,
     "is_trained_size": "True".__eq__,
-    "accuracy": float,
+    "value": float,  # the column has the name of the metric
     "standard_error": float,
     "loss": float,
     "images": int,
@@ -163,28 +168,34 @@ _SCORE_COLUMNS: Mapping[str, Callable[[str], Any]] = {
 
 def score_rows(found: Sequence[SizeScore]) -> list[Row]:
     """A row for each run, size and method."""
-    return [{name: getattr(each, name) for name in _SCORE_COLUMNS} for each in found]
+    return [
+        {each.metric if name == "value" else name: getattr(each, name) for name in _SCORE_COLUMNS}
+        for each in found
+    ]
 
 
 def scores_of_csv(text: str) -> list[SizeScore]:
     """The scores from the text of ``scores.csv``, which holds `score_rows`."""
-    names = [field.name for field in fields(SizeScore)]
-    return [
-        SizeScore(**{name: _SCORE_COLUMNS[name](row[name]) for name in names})
-        for row in rows_of_csv(text)
-    ]
+    names = [field.name for field in fields(SizeScore) if field.name != "metric"]
+    found = []
+    for row in rows_of_csv(text):
+        metric = metric_of(row).name
+        row["value"] = row[metric]
+        read = {name: _SCORE_COLUMNS[name](row[name]) for name in names}
+        found.append(SizeScore(**read, metric=metric))
+    return found
 
 
 def retained_rows(found: Sequence[SizeScore]) -> list[Row]:
-    """For each curve and size the mean accuracy, and its change from the size of training."""
+    """For each curve and size the mean of the metric, and its change from the size of training."""
     rows: list[Row] = []
     for curve, scores in curves_of(found).items():
-        own = {each.seed: each.accuracy for each in scores if each.is_trained_size}
+        own = {each.seed: each.value for each in scores if each.is_trained_size}
         for size in sorted({each.size for each in scores}, key=size_order):
             here = [each for each in scores if each.size == size]
             row: dict[str, Any] = {"label": curve, "size": size_text(size), "runs": len(here)}
-            row["accuracy"] = sum(each.accuracy for each in here) / len(here)
-            row["change"] = sum(each.accuracy - own[each.seed] for each in here) / len(here)
+            row[here[0].metric] = sum(each.value for each in here) / len(here)
+            row["change"] = sum(each.value - own[each.seed] for each in here) / len(here)
             rows.append(row)
     return rows
 
@@ -215,13 +226,17 @@ def draw_scores(found: Sequence[SizeScore]) -> Any:
     return figure
 
 
+def _y_label(curves: Curves) -> str:
+    return f"{METRICS[next(iter(curves.values()))[0].metric].title} in %"
+
+
 def _draw_together(curves: Curves, sizes: Sequence[Size]) -> Any:
     figure = new_figure(max(4.6, 0.8 * len(sizes) + 1.6), 3.0 + 0.13 * len(curves))
     panel = figure.subplots()
     for number, (curve, scores) in enumerate(curves.items()):
         shift = 0.24 * ((number + 0.5) / len(curves) - 0.5)  # or bars would hide each other
         _draw_curve(panel, scores, sizes, curve_style(number), label=curve, shift=shift)
-    panel.set(xlabel=_X_LABEL, ylabel=_Y_LABEL)
+    panel.set(xlabel=_X_LABEL, ylabel=_y_label(curves))
     figure.legend(loc="outside lower center", ncols=1 if max(map(len, curves)) > 32 else 2)
     return figure
 
@@ -242,7 +257,7 @@ def _draw_apart(curves: Curves, sizes: Sequence[Size]) -> Any:
     for panel in panels[len(curves) :]:
         panel.remove()
     figure.supxlabel(_X_LABEL, fontsize=8.0)
-    figure.supylabel(_Y_LABEL, fontsize=8.0)
+    figure.supylabel(_y_label(curves), fontsize=8.0)
     return figure
 
 
@@ -258,7 +273,7 @@ def _draw_curve(
     colour, marker = style["color"], style["marker"]
     squares = []
     for place, size in enumerate(sizes):
-        values = [100.0 * each.accuracy for each in scores if each.size == size]
+        values = [100.0 * each.value for each in scores if each.size == size]
         if not values:
             continue
         mean = sum(values) / len(values)
@@ -336,17 +351,21 @@ def resolution_analysis(
         for size in chosen[path]:
             progress(f"{path.name} at {size_text(size)}")
             found += scores_at(opened[path], label, size, split, methods, batch_size)
+    if len({each.metric for each in found}) > 1:
+        raise InputError("runs with different metrics cannot be in one figure")
     with figure_settings():
         figure = draw_scores(found)
     own = sorted({each.size for each in found if each.is_trained_size})
     images = sorted({each.images for each in found})
+    title = METRICS[found[0].metric].title
     caption = (
-        f"Accuracy on {' or '.join(map(str, images))} {split} images at other sizes than the "
-        f"{' and '.join(size_text(size) for size in own)} pixels of training (marked by a line), "
-        f"normalised as in training. {_RULES}Lines join squares; open marks are rectangles. Where "
-        "every curve has its own panel, the others are grey behind it. With several seeds, marks "
-        "are means and bars the range; with one seed, bars are plus and minus one standard error "
-        f"of a share of so many images. {runs_text((labels[p], configs[p]) for p in labels)}"
+        f"{title[:1].upper()}{title[1:]} on {' or '.join(map(str, images))} {split} images at "
+        f"other sizes than the {' and '.join(size_text(size) for size in own)} pixels of training "
+        f"(marked by a line), normalised as in training. {_RULES}Lines join squares; open marks "
+        "are rectangles. Where every curve has its own panel, the others are grey behind it. With "
+        "several seeds, marks are means and bars the range; with one seed, bars are plus and minus "
+        "one standard error of a share of so many images. "
+        f"{runs_text((labels[p], configs[p]) for p in labels)}"
     )
     tables = {"scores": score_rows(found), "retained": retained_rows(found)}
     return Analysis(

@@ -94,6 +94,8 @@ def _model_of_run(path: Path, label: str) -> AttentionModel:
 
 def checked_model(model: nn.Module, name: str) -> VisionTransformer:
     """The model, or an error if its attention alone does not say how its tokens mix."""
+    if getattr(model, "pooling", "") == "patches":
+        raise InputError(f"{name} predicts fields patch by patch; there is no answer to explain")
     if isinstance(model, HybridVisionTransformer):
         raise InputError(
             f"{name} is a DHVT: its convolutions mix patches besides the attention, and its head "

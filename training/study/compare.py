@@ -22,13 +22,14 @@ from rich.console import Console
 
 from training.config import ConfigError, Experiment, change_config, dump_toml
 from training.config.errors import Problem
-from training.data import open_data
+from training.data import DATASETS, open_data
 from training.encodings.registry import parse_encoding_label
 from training.engine.preemption import PARENT, SIGNALS
 from training.engine.run import check_folder, check_machine
 from training.engine.run_folder import RunFolder, same_config, write_whole
 from training.engine.submission import Cluster, TrainingJob, failure, submit
 from training.errors import PREEMPTED, PreemptedError, RunError
+from training.metrics import metric_of
 from training.models.building import build_position_encoding, check_before_run
 from training.study.comparison_page import PICTURE, changed_keys, comparison_page
 from training.study.statistics import (
@@ -140,6 +141,7 @@ class Sweep:
     planned: list[PlannedRun] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.metric = DATASETS[self.base.data.name].metric
         self.reference = self.reference or self.arms[0].label
         if self.reference not in [arm.label for arm in self.arms]:
             labels = ", ".join(arm.label for arm in self.arms)
@@ -267,15 +269,16 @@ class Sweep:
         rows = self.finished_rows()
         accuracies: dict[str, dict[int, float]] = {}
         for row in rows:
-            accuracies.setdefault(row["encoding"], {})[row["seed"]] = row["test_accuracy"]
+            found = accuracies.setdefault(row["encoding"], {})
+            found[row["seed"]] = row[f"test_{self.metric.name}"]
         if self.reference not in accuracies:
             raise RunError(f"no run of the reference {self.reference!r} is finished in {self.path}")
         summaries = summarise(accuracies, self.reference)
         write_whole(self.path / RUNS, runs_csv(rows))
         keys = {k: v for k, v in changed_keys(self.base).items() if not is_of_an_arm(k)}
-        page = comparison_page(summaries, self.reference, rows, self.base, keys)
+        page = comparison_page(summaries, self.reference, rows, self.base, keys, self.metric)
         write_whole(self.path / "comparison.md", page)
-        draw_comparison(self.path / PICTURE, summaries, accuracies, self.reference)
+        draw_comparison(self.path / PICTURE, summaries, accuracies, self.reference, self.metric)
         return summaries
 
 
@@ -297,7 +300,8 @@ def _outcome(planned: PlannedRun, problem: str | None) -> str:
     if problem is not None:
         return f"{planned.title}: FAILED: {problem}"
     result = planned.folder.read_result() or {}
-    return f"{planned.title}: test accuracy {result['test_accuracy']:.2%}"
+    metric = metric_of(result, "test_")
+    return f"{planned.title}: test {metric.title} {result[f'test_{metric.name}']:.2%}"
 
 
 # --- Processes -----------------------------------------------------------------------------

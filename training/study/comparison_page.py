@@ -7,6 +7,7 @@ from typing import Any
 
 from training.config import Experiment
 from training.config.dump import flat_table
+from training.metrics import ACCURACY, Metric
 from training.study.statistics import Summary, summary_markdown
 from wefpe_core.reporting import markdown_table
 
@@ -25,6 +26,7 @@ def comparison_page(
     results: Results,
     base: Experiment,
     keys: Mapping[str, str],
+    metric: Metric = ACCURACY,
 ) -> str:
     """Title, table, picture, how the runs were verified, what they cost, config and versions.
 
@@ -32,8 +34,8 @@ def comparison_page(
     """
     paragraphs = [
         f"# {base.model.name} on {base.data.name}: {len(summaries)} encodings",
-        summary_markdown(summaries, reference),
-        f"![Left: the test accuracy of each seed. Right: the differences.]({PICTURE})",
+        summary_markdown(summaries, reference, metric),
+        f"![Left: the test {metric.title} of each seed. Right: the differences.]({PICTURE})",
         verification_text(results),
         costs_text(results),
         _CONFIG,

@@ -158,6 +158,8 @@ class Decay(NamedTuple):
     initial: float  # the first mean
     final: float  # the last mean
     decay: float  # % of the first mean
+    least: float  # the least and the most of the means: the paper's "relative upper bound range"
+    most: float
 
 
 def curve_of(matrix: Array, pairs: Pairs, protocol: Protocol) -> Binned:
@@ -192,7 +194,8 @@ def standardised_curve(matrix: Array, pairs: Pairs) -> Array:
 def measure(matrix: Array, pairs: Pairs, protocol: Protocol) -> Decay:
     """All statistics of one matrix under one protocol."""
     values, distance = pair_values(matrix, pairs), np.sqrt(pairs.squared)
-    table = table_of(curve_of(matrix, pairs, protocol))
+    curve = curve_of(matrix, pairs, protocol)
+    table, means = table_of(curve), curve.means
     return Decay(
         raw=pearson(distance, values),
         spearman=spearman(distance, values),
@@ -202,6 +205,8 @@ def measure(matrix: Array, pairs: Pairs, protocol: Protocol) -> Decay:
         initial=table.initial,
         final=table.final,
         decay=table.decay,
+        least=float(means.min()) if means.size else np.nan,
+        most=float(means.max()) if means.size else np.nan,
     )
 
 

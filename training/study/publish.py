@@ -38,9 +38,10 @@ from training.config import (
 from training.encodings.weierstrass import WeierstrassEncoding
 from training.engine.finished_run import load_weights
 from training.engine.run_folder import RunFolder, write_whole
+from training.metrics import metric_of
 from training.models.building import build_position_encoding
 from training.study.compare import is_of_an_arm, parse_arm
-from training.study.statistics import RUNS, rows_of_csv, runs_csv
+from training.study.statistics import RUNS, columns_of, rows_of_csv, runs_csv
 from wefpe_core.errors import InputError
 from wefpe_core.reporting import markdown_table
 
@@ -247,11 +248,12 @@ def merge_rows(
     merged: dict[tuple[str, str], Row] = {}
     for row in (*known, *rows):
         there = merged.setdefault((row["encoding"], row["seed"]), row)
-        for column in _REPEATED:
-            if hashes.get(there[column], there[column]) != hashes.get(row[column], row[column]):
+        for column in columns_of(metric_of(row, "test_"), _REPEATED):
+            before = there.get(column, "")
+            if hashes.get(before, before) != hashes.get(row[column], row[column]):
                 raise InputError(
                     f"{row['encoding']} with seed {row['seed']} is published with "
-                    f"{column}={there[column]}, and this run has {row[column]}"
+                    f"{column}={before}, and this run has {row[column]}"
                 )
     encodings = list(dict.fromkeys(row["encoding"] for row in merged.values()))
     return sorted(
@@ -263,7 +265,8 @@ def _read_rows(path: Path) -> list[Row]:
     """The rows of a file; none if there is no file."""
     rows = rows_of_csv(path.read_text(encoding="utf-8")) if path.exists() else []
     for row in rows:
-        missing = [column for column in ("encoding", "seed", *_REPEATED) if row.get(column) is None]
+        repeated = columns_of(metric_of(row, "test_"), _REPEATED)
+        missing = [column for column in ("encoding", "seed", *repeated) if row.get(column) is None]
         if missing:
             raise InputError(f"{path}: a row has no {missing[0]}")
     if len({(row["encoding"], row["seed"]) for row in rows}) < len(rows):

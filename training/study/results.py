@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -22,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from training.config import Experiment, hash_without_seed, load_config
 from training.engine.run_folder import write_whole
 from training.figure_style import figure_settings
+from training.metrics import ACCURACY, METRICS, Metric
 from training.models.building import build_position_encoding
 from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv, size_order
 from training.study.compare import parse_arm
@@ -34,6 +36,7 @@ from training.study.statistics import (
     accuracies_of_csv,
     draw_comparison,
     interval_text,
+    metric_of_csv,
     points,
     starred,
     summarise,
@@ -108,7 +111,11 @@ def read_contrasts(path: Path) -> dict[str, list[Contrast]]:
         raise InputError(f"{path}: {where}: {found['msg']}") from error
 
 
-def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accuracies]) -> str:
+def contrasts_markdown(
+    contrasts: Sequence[Contrast],
+    parts: Mapping[str, Accuracies],
+    metrics: Mapping[str, Metric] = MappingProxyType({}),
+) -> str:
     """A row for each contrast; there is a column for the paper if any has a number of it."""
     headings = ["question", "difference", "seeds", "points", "Student 95 %", "so"]
     has_paper = any(contrast.paper is not None for contrast in contrasts)
@@ -118,22 +125,24 @@ def contrasts_markdown(contrasts: Sequence[Contrast], parts: Mapping[str, Accura
         found = contrast.summary(parts)
         cells = [contrast.question, f"`{contrast.of}` − `{contrast.minus}`", str(len(found.seeds))]
         cells += [points(found.difference, signed=True), interval_text(found.student)]
-        cells.append(_conclusion(found.student, contrast.is_test))
+        metric = metrics.get(contrast.part, ACCURACY)
+        cells.append(_conclusion(found.student, contrast.is_test, metric))
         if has_paper:
             cells.append("" if contrast.paper is None else f"{contrast.paper:+.2f}")
         lines.append(cells)
     return markdown_table(headings, lines)
 
 
-def _conclusion(interval: Interval | None, is_test: bool) -> str:
+def _conclusion(interval: Interval | None, is_test: bool, metric: Metric) -> str:
     """For a planned test, who won; otherwise only on which side of 0 the interval lies."""
     if interval is None:
         return "too few seeds"
     if not interval.excludes_zero:
         return "not shown" if is_test else "has 0 in it"
-    if interval.low > 0.0:
-        return "better" if is_test else "above 0"
-    return "worse" if is_test else "below 0"
+    is_above = interval.low > 0.0
+    if is_test:
+        return "better" if is_above != metric.is_error else "worse"
+    return "above 0" if is_above else "below 0"
 
 
 # --- Other image sizes ---------------------------------------------------------------------
@@ -141,6 +150,7 @@ def _conclusion(interval: Interval | None, is_test: bool) -> str:
 
 def sizes_markdown(found: Sequence[SizeScore]) -> str:
     """A row for each encoding, a column for each size; the first encoding is the reference."""
+    metric = METRICS[found[0].metric]
     sizes = sorted({each.size for each in found}, key=size_order)
     own = {each.size for each in found if each.is_trained_size}
     reference = found[0].curve
@@ -149,7 +159,7 @@ def sizes_markdown(found: Sequence[SizeScore]) -> str:
         accuracies: dict[str, dict[int, float]] = {}
         for each in found:
             if each.size == size:
-                accuracies.setdefault(each.curve, {})[each.seed] = each.accuracy
+                accuracies.setdefault(each.curve, {})[each.seed] = each.value
         summaries[size] = {row.label: row for row in summarise(accuracies, reference)}
     headings = ["encoding", "seeds"]
     headings += [f"{h} × {w}{' (training)' if (h, w) in own else ''}" for h, w in sizes]
@@ -164,8 +174,8 @@ def sizes_markdown(found: Sequence[SizeScore]) -> str:
             cells.append("" if row is None else points(row.mean) + bracket)
         lines.append(cells)
     legend = (
-        f"Test accuracy in per cent, and in brackets minus `{reference}`, paired by seed, over "
-        "the seeds both have; * where Student's 95 % interval leaves out 0."
+        f"Test {metric.title} in per cent, and in brackets minus `{reference}`, paired by seed, "
+        "over the seeds both have; * where Student's 95 % interval leaves out 0."
     )
     legend += too_few_seeds(row for rows in summaries.values() for row in rows.values())
     return f"{markdown_table(headings, lines)}\n{legend}\n"
@@ -231,14 +241,16 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         tables.append(output / f"{name}.md")
 
     parts: dict[str, Accuracies] = {}
+    metrics: dict[str, Metric] = {}
     configs: dict[PartAndLabel, Experiment] = {}
     for path in sorted(folder.glob(f"*/{RUNS}")):
         name = path.parent.name
         parts[name] = accuracies = _read(path, accuracies_of_csv)
+        metric = metrics[name] = metric_of_csv(path.read_text(encoding="utf-8"))
         reference = next(iter(accuracies))
         summaries = summarise(accuracies, reference)
-        write(name, summary_markdown(summaries, reference))
-        draw_comparison(output / f"{name}.png", summaries, accuracies, reference)
+        write(name, summary_markdown(summaries, reference, metric))
+        draw_comparison(output / f"{name}.png", summaries, accuracies, reference, metric)
         for label in accuracies:
             config = path.parent / "configs" / f"{parse_arm(label).folder_name}.toml"
             if config.exists():
@@ -253,7 +265,7 @@ def write_results(folder: Path, output: Path) -> list[Path]:
         raise InputError(f"no folder with {RUNS} or {SIZES} in {folder}")
     if (folder / CONTRASTS).exists():
         for name, contrasts in read_contrasts(folder / CONTRASTS).items():
-            write(name, contrasts_markdown(contrasts, parts))
+            write(name, contrasts_markdown(contrasts, parts, metrics))
     names = name_encodings(configs)
     named = {names[place]: config for place, config in configs.items()}
     starts = [start_of(name, config) for name, config in named.items()]

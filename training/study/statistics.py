@@ -22,10 +22,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from training.figure_style import BLUE, ORANGE, figure_settings, in_lines, new_figure
+from training.metrics import ACCURACY, Metric, metric_of
 from wefpe_core.errors import InputError
 from wefpe_core.reporting import markdown_table
 
-Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy
+Accuracies = Mapping[str, Mapping[int, float]]  # label -> seed -> test accuracy, or test error
 
 FEWEST = 3  # seeds of an interval; two say too little about the spread
 _FEWEST_TO_RESAMPLE = 5  # with three, the bootstrap's interval is the whole range
@@ -43,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Summary:
-    """The accuracy of an encoding, and its difference from the reference over common seeds."""
+    """The metric of an encoding, and its difference from the reference over common seeds."""
 
     label: str
     seeds: tuple[int, ...]
@@ -100,8 +101,9 @@ def student_interval(differences: Sequence[float] | np.ndarray) -> Interval:
 
 # --- Rows of runs --------------------------------------------------------------------------
 
+_TEST = "test_"
 RUNS = "runs.csv"  # the file of the rows, in the folder of a comparison
-COLUMNS = (
+COLUMNS = (  # those named after the accuracy are named after the error where runs have one
     "encoding",
     "seed",
     "test_accuracy",
@@ -118,14 +120,22 @@ COLUMNS = (
 )
 
 
+def columns_of(metric: Metric, columns: Iterable[str] = COLUMNS) -> list[str]:
+    """The columns of rows whose runs are judged by this metric."""
+    return [column.replace(ACCURACY.name, metric.name) for column in columns]
+
+
 def runs_csv(results: Iterable[Mapping[str, Any]]) -> str:
     """The text of ``runs.csv``: a line for each finished run, from its result or its row."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for result in results:
         machine = result.get("circumstances", {})
         rows.append({"torch": machine.get("versions", {}).get("torch", "")} | machine | result)
     # Objects, or pandas would make floats of integers in columns with gaps.
-    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    metrics = {metric_of(row, _TEST) for row in rows} or {ACCURACY}
+    if len(metrics) > 1:
+        raise InputError("runs with different metrics cannot be in one table")
+    table = pd.DataFrame(rows, columns=columns_of(metrics.pop()), dtype=object)
     return table.to_csv(index=False, lineterminator="\n")
 
 
@@ -135,11 +145,18 @@ def rows_of_csv(text: str) -> list[dict[str, str]]:
 
 
 def accuracies_of_csv(text: str) -> dict[str, dict[int, float]]:
-    """Label -> seed -> test accuracy, from the text of ``runs.csv``."""
+    """Label -> seed -> test accuracy or error, from the text of ``runs.csv``."""
     found: dict[str, dict[int, float]] = {}
     for row in rows_of_csv(text):
-        found.setdefault(row["encoding"], {})[int(row["seed"])] = float(row["test_accuracy"])
+        value = float(row[_TEST + metric_of(row, _TEST).name])
+        found.setdefault(row["encoding"], {})[int(row["seed"])] = value
     return found
+
+
+def metric_of_csv(text: str) -> Metric:
+    """The metric of the rows of a ``runs.csv``."""
+    rows = rows_of_csv(text)
+    return metric_of(rows[0], _TEST) if rows else ACCURACY
 
 
 # --- Tables --------------------------------------------------------------------------------
@@ -164,23 +181,25 @@ def starred(row: Summary) -> str:
     return points(row.difference, signed=True) + (" *" if is_sure else "")
 
 
-def summary_markdown(summaries: Sequence[Summary], reference: str) -> str:
+def summary_markdown(
+    summaries: Sequence[Summary], reference: str, metric: Metric = ACCURACY
+) -> str:
     """The table for a page."""
-    headings = ["encoding", "seeds", "test accuracy %", "deviation", "difference"]
+    headings = ["encoding", "seeds", f"test {metric.title} %", "deviation", "difference"]
     headings += ["bootstrap 95 %", "Student 95 %"]
     rows = (
         (f"`{row.label}`", *_numbers(row), interval_text(row.bootstrap), interval_text(row.student))
         for row in summaries
     )
-    legend = _legend(f"`{reference}`", summaries)
+    legend = _legend(f"`{reference}`", summaries, metric)
     if any(row.bootstrap is not None for row in summaries):
         legend += " The bootstrap's is too narrow for so few."
     return f"{markdown_table(headings, rows)}\n{legend}\n"
 
 
-def summary_table(summaries: Sequence[Summary], reference: str) -> Table:
+def summary_table(summaries: Sequence[Summary], reference: str, metric: Metric = ACCURACY) -> Table:
     """The table for a terminal: it is narrower, and breaks long labels into lines."""
-    caption = escape(_legend(reference, summaries))
+    caption = escape(_legend(reference, summaries, metric))
     table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False)
     table.add_column("encoding", overflow="fold")
     for heading in ("seeds", "test %", "deviation", "difference", "Student 95 %"):
@@ -194,11 +213,12 @@ def _numbers(row: Summary) -> tuple[str, ...]:
     return str(len(row.seeds)), points(row.mean), points(row.deviation), starred(row)
 
 
-def _legend(reference: str, summaries: Sequence[Summary]) -> str:
+def _legend(reference: str, summaries: Sequence[Summary], metric: Metric) -> str:
     text = (
         f"Differences from {reference} are paired by seed, over the seeds both have, in percentage "
         "points; * where Student's interval leaves out 0."
     )
+    text += " Below 0 is better: they are errors." if metric.is_error else ""
     return text + too_few_seeds(summaries)
 
 
@@ -215,17 +235,23 @@ _LONGEST = 46  # characters of a name on one line
 
 
 def draw_comparison(
-    path: Path, summaries: Sequence[Summary], accuracies: Accuracies, reference: str
+    path: Path,
+    summaries: Sequence[Summary],
+    accuracies: Accuracies,
+    reference: str,
+    metric: Metric = ACCURACY,
 ) -> None:
-    """Left: the test accuracy of every run. Right: differences with their Student intervals.
+    """Left: the metric of every run. Right: differences with their Student intervals.
 
     The mark of a difference without an interval is hollow.
     """
     with figure_settings():
-        _figure(summaries, accuracies, reference).savefig(path, dpi=130)
+        _figure(summaries, accuracies, reference, metric).savefig(path, dpi=130)
 
 
-def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str) -> Any:
+def _figure(
+    summaries: Sequence[Summary], accuracies: Accuracies, reference: str, metric: Metric
+) -> Any:
     rows = range(len(summaries))
     figure = new_figure(8.0, 1.1 + 0.36 * len(summaries))
     left, right = figure.subplots(1, 2, sharey=True)
@@ -242,7 +268,7 @@ def _figure(summaries: Sequence[Summary], accuracies: Accuracies, reference: str
             right.plot(ends, [y, y], color=ORANGE)
     left.set_yticks(rows, [in_lines(summary.label, _LONGEST) for summary in summaries])
     left.set_ylim(len(summaries) - 0.4, -0.6)  # the first on top, and room for its marks
-    left.set(title="test accuracy %, each seed and the mean")
+    left.set(title=f"test {metric.title} %, each seed and the mean")
     right.axvline(0.0, color="0.4", linewidth=1)
     right.set(title=f"minus {in_lines(reference, _LONGEST)},\npaired, 95 % (Student)")
     for panel in (left, right):

@@ -30,6 +30,7 @@ from verification.bench.count_models import (
     encoding_step,
     model_step,
 )
+from verification.bench.count_work import ModelWork, work_of
 from wefpe_core import InputError
 from wefpe_core.reporting import cores_and_load, describe_versions
 
@@ -248,6 +249,17 @@ def timing_table(timings: Sequence[StepTiming]) -> Table:
     return table
 
 
+def work_table(works: Sequence[ModelWork]) -> Table:
+    """Parameters and multiply-additions of the model with each encoding."""
+    table = benchmark.new_table(
+        "The model with each encoding", "encoding", "parameters", "giga-MAC of an image"
+    )
+    for work in works:
+        numbers = [f"{work.parameters:,}", f"{work.macs / 1e9:.3f}"]
+        benchmark.add_row(table, work.name, numbers, "", None)
+    return table
+
+
 def run(
     *,
     batch: int = 64,
@@ -298,12 +310,19 @@ def run(
             tell=tell,
         )
     quotients = compare(timings)
-    console.print("", timing_table(timings), count_table(counts))
+    works = [
+        work_of(model_of(each, size, "cpu"), 3, side, each.name)
+        for each in entries
+        if each.encoding is not None
+    ]
+    console.print("", timing_table(timings), count_table(counts), work_table(works))
     on_device = device_table(counts)
     if on_device is not None:
         console.print(on_device)
     if quotients:
         console.print(benchmark.quantity_table("Against each other", quotients))
     if json:
-        benchmark.write_json(json, setting, timings=timings, counts=counts, quotients=quotients)
+        benchmark.write_json(
+            json, setting, timings=timings, counts=counts, quotients=quotients, works=works
+        )
     return benchmark.exit_code(check, timings, counts, quotients)

@@ -14,6 +14,7 @@ from verification.claims import (
     fourier,
     learnable,
     mapping,
+    model_sizes,
     periods,
     published_figures,
     relative_position,
@@ -38,6 +39,7 @@ _THEMES = (
     relative_position,
     learnable,
     published_figures,
+    model_sizes,
 )
 
 CLAIMS: tuple[Claim, ...] = tuple(

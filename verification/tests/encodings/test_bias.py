@@ -227,6 +227,21 @@ def test_the_green_bias_decreases_with_every_growing_offset(aspect, height, widt
     assert (g.diff(dim=1) < 0).all()
 
 
+def test_with_the_form_log_the_attention_is_the_green_function_itself():
+    linear, log = (
+        small("weierstrass_green", grid=(4, 6), alpha_u=1.0, form=form).double()
+        for form in ("linear", "log")
+    )
+    with torch.no_grad():
+        for encoding in (linear, log):  # the start of 1 is rounded to float32
+            encoding.strength_raw.fill_(math.log(math.expm1(1.0)))
+        green = linear.bias((4, 6), 0)[0]
+        attention = torch.softmax(log.bias((4, 6), 0)[0], -1)
+    kernel = 1.0 + green - green.min()
+    want = kernel / kernel.sum(-1, keepdim=True)
+    assert error_in_eps(attention, want.numpy(), torch.float64) <= CEILINGS["tables"]["float64"]
+
+
 def test_attention_by_the_green_bias_is_strongest_at_home():
     encoding = small("weierstrass_green")
     for grid in ((14, 14), (16, 9)):

@@ -58,6 +58,31 @@ def test_alibi_is_the_distance_times_slopes_of_powers_of_two():
     both_grids("alibi2d", value, coordinates="index")
 
 
+def rolled_pairs(grid, by):
+    """The number of each patch after the grid was rolled, row-major."""
+    numbers = torch.arange(grid[0] * grid[1]).reshape(grid)
+    return torch.roll(numbers, by, (0, 1)).flatten()
+
+
+@pytest.mark.parametrize("name", ["relative_table", "alibi2d", "gaussian"])
+@pytest.mark.parametrize("grid", [HOME, (4, 16), (6, 3)])
+def test_a_periodic_bias_does_not_change_when_the_world_is_rolled(name, grid):
+    for periodic in (True, False):
+        bias = small(name, grid=HOME, periodic=periodic).double().bias(grid, 0)
+        moved = rolled_pairs(grid, (1, 2))
+        assert torch.equal(bias[:, moved][:, :, moved], bias) == periodic
+
+
+def test_a_periodic_distance_is_the_shortest_to_any_copy():
+    def value(encoding, layer, h, x, y):
+        copies = [
+            math.hypot(x + a * HOME[1], y + b * HOME[0]) for a in (-1, 0, 1) for b in (-1, 0, 1)
+        ]
+        return -(2.0 ** (-8 * (h + 1) / HEADS)) * min(copies)
+
+    both_grids("alibi2d", value, periodic=True)
+
+
 def test_learned_slopes_of_alibi_start_as_the_fixed_ones():
     fixed, learned = small("alibi2d").bias(HOME, 0), small("alibi2d", learnable=True).bias(HOME, 0)
     single = CEILINGS["rotations"]["float32"]

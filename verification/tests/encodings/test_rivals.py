@@ -161,6 +161,38 @@ def test_sincos_does_not_depend_on_the_grid_and_scales():
     assert torch.equal(2.0 * small_grid, large_grid[:3, :5])
 
 
+def test_periodic_sines_have_whole_numbers_of_waves_over_any_grid():
+    m, waves = DIM // 4, (4, 2)  # half of the width and of the height of the grid of training
+    encoding = small("sincos2d", grid=(4, 8), convention="periodic").double()
+    for height, width in ((4, 8), (3, 5)):
+        got = encoding.additive((height, width))
+        for t in range(height * width):
+            y, x = divmod(t, width)
+            for i in range(m):
+                a = 2.0 * math.pi * (i % waves[0] + 1) * (x + 0.5) / width
+                b = 2.0 * math.pi * (i % waves[1] + 1) * (y + 0.5) / height
+                want = [math.sin(a), math.cos(a), math.sin(b), math.cos(b)]
+                channels = [i, m + i, 2 * m + i, 3 * m + i]
+                assert error_in_eps(got[t, channels], want, torch.float64, 1.0) <= TABLES
+
+
+def test_periodic_rotations_do_not_change_when_the_world_is_rolled():
+    grid = (4, 8)
+    numbers = torch.roll(torch.arange(32).reshape(grid), (1, 3), (0, 1)).flatten()
+    q, k = tokens(grid, dtype=torch.float64)
+    for coordinates in ("periodic", "index"):
+        encoding = small("rope_axial", grid=grid, coordinates=coordinates).double()
+        products = [
+            (a @ b.transpose(-1, -2))
+            for a, b in (
+                encoding.rotate(q, k, grid, 0),
+                encoding.rotate(q[:, :, numbers], k[:, :, numbers], grid, 0),
+            )
+        ]
+        difference = (products[0][:, :, numbers][:, :, :, numbers] - products[1]).abs().max()
+        assert (difference < 1e-12) == (coordinates == "periodic")
+
+
 # --- Rotary ----------------------------------------------------------------------------------
 
 ROTARY = [

@@ -17,6 +17,7 @@ from training.encodings import build_encoding
 from training.encodings.learned_lattice import LatticeParameter
 from training.encodings.paper_listing import LISTINGS, clamped_lattice_sum
 from training.encodings.weierstrass import WeierstrassEncoding
+from training.errors import EncodingOptionError
 from verification.tests.encoding_cases import CEILINGS, error_in_eps, small, table_of
 from wefpe_core import InputError, Lattice, get_backend
 
@@ -508,3 +509,54 @@ def test_without_initial_bias_the_table_depends_on_the_place():
     other = dict(zero.named_parameters())
     differ = {name for name, value in plain.named_parameters() if not value.equal(other[name])}
     assert differ == {"projection.0.bias"}
+
+
+# --- Learned alpha ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"origin": "half_period"}, {"lattice": "general"}])
+def test_learned_alphas_start_as_the_fixed_ones_and_have_their_derivative(options):
+    fixed = small("weierstrass", alpha_u=0.4, alpha_v=0.7, **options).double()
+    learned = small("weierstrass", alpha_u=0.4, alpha_v=0.7, learn_alpha=True, **options).double()
+    grid = (3, 5)
+    weights = torch.linspace(-1.0, 1.0, 15 * 4, dtype=torch.float64).reshape(15, 4)
+    with torch.no_grad():
+        # The start is kept in float32.
+        assert (learned.features(grid) - fixed.features(grid)).abs().max() < 64 * 2.0**-23
+    (weights * learned.features(grid)).sum().backward()
+    got, step = learned.alphas_raw.grad, 1e-5
+    for side in (0, 1):
+        values = []
+        for sign in (1.0, -1.0):
+            with torch.no_grad():
+                learned.alphas_raw[side] += sign * step
+                values.append(float((weights * learned.features(grid)).sum()))
+                learned.alphas_raw[side] -= sign * step
+        want = (values[0] - values[1]) / (2.0 * step)
+        assert abs(want) > 1e-3
+        assert abs(float(got[side]) - want) < 1e-6 * abs(want)  # of central differences
+
+
+def test_learned_alphas_stay_within_their_bounds():
+    encoding = small("weierstrass", learn_alpha=True, alpha_min=0.2, alpha_max=0.9).double()
+    for raw in (-50.0, 50.0):
+        with torch.no_grad():
+            encoding.alphas_raw.fill_(raw)
+            numbers = encoding.learned_numbers()["α_u, α_v"]
+            assert ((numbers >= 0.2) & (numbers <= 0.9)).all()
+            assert torch.isfinite(encoding.additive((4, 6))).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha_u": 1.0},
+        {"alpha_max": 1.5},
+        {"learnable": False},
+        {"function": "powers"},
+        {"fidelity": "authors"},
+    ],
+)
+def test_alphas_that_cannot_be_learned_are_refused(options):
+    with pytest.raises(EncodingOptionError, match="alpha"):
+        small("weierstrass", learn_alpha=True, **options)

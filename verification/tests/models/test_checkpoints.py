@@ -182,7 +182,11 @@ def test_our_own_encoding_can_be_replaced(write):
     source, model = model_with("learned", seed=5), model_with("learned")
     before = model.encoding.additive(SQUARE).clone()
     report = load_checkpoint(model, write(source.state_dict()), positions="replace")
-    assert report.positions == "none in the file; learned stands"
+    assert report.positions == "those of the encoding in the file are left out; learned stands"
+    assert sorted(report.encoding) == [
+        "positions.patches: left out",
+        "positions.tokens: left out",
+    ]
     assert torch.equal(model.encoding.additive(SQUARE), before)
     assert torch.equal(model.blocks[0].attn.qkv.weight, source.blocks[0].attn.qkv.weight)
 
@@ -311,7 +315,7 @@ def test_a_hybrid_takes_the_learned_table(source, weights, write):
         ("learned", "hybrid", "needs an encoding with a learned part"),
         ("weierstrass", "resample", "say positions='replace'"),
         ("weierstrass_hybrid", "resample", "say positions='hybrid'"),
-        ("learned", "interpolate", "must be resample, replace or hybrid"),
+        ("learned", "interpolate", "must be keep, resample, replace or hybrid"),
     ],
 )
 def test_positions_the_encoding_cannot_take_are_refused(weights, write, name, positions, message):

@@ -145,7 +145,7 @@ def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
     trained = [each for each in scores if each.is_trained_size]
     assert trained
     for each in trained:
-        assert float(known[each.label, str(each.seed)]) == each.accuracy, each
+        assert float(known[each.label, str(each.seed)]) == each.value, each
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

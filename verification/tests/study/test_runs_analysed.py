@@ -126,6 +126,36 @@ def test_runs_that_differ_only_in_the_seed_are_one_curve(tmp_path):
     assert {"curves.png", "epochs.csv", "summary.csv", "curves.json"} <= names
 
 
+def test_where_runs_reach_an_accuracy_is_a_table_and_a_mark(tmp_path):
+    log = [epoch_row(1, 2.0, 0.5), epoch_row(2, 1.5, 0.7), epoch_row(3, 1.0, 0.6)]
+    slow = [epoch_row(1, 4.0, 0.3), epoch_row(2, 2.0, 0.4), epoch_row(3, 2.0, 0.55)]
+    paths = [write_run(tmp_path / "a0", log), write_run(tmp_path / "a1", slow, "seed=1")]
+    plain = curves_analysis(paths)
+    assert "reached" not in plain.tables
+    accuracies = [
+        row["validation_accuracy"] for row in plain.tables["epochs"] if row["seed"] in (0, 1)
+    ]
+    wanted = sorted(accuracies)[-2]  # of both runs the second highest: only one has more
+    analysis = curves_analysis(paths, [wanted, 101.0])
+    found = {(row["seed"], row["accuracy"]): row["epoch"] for row in analysis.tables["reached"]}
+    by_seed = {
+        seed: [
+            row["epoch"]
+            for row in plain.tables["epochs"]
+            if row["seed"] == seed and row["validation_accuracy"] >= wanted
+        ]
+        for seed in (0, 1)
+    }
+    for seed, epochs in by_seed.items():
+        assert found[seed, wanted] == (min(epochs) if epochs else None)
+        assert found[seed, 101.0] is None
+    [panel] = [
+        each for each in analysis.figures["curves"].axes if "accuracy in %" in each.get_title()
+    ]
+    crosses = [line for line in panel.lines if line.get_marker() == "x"]
+    assert len(crosses) == sum(bool(epochs) for epochs in by_seed.values())
+
+
 def test_runs_that_differ_in_more_than_the_encoding_are_named_by_data_and_folder(tmp_path):
     runs = {
         tmp_path / "short": load_config("digits", ["training.epochs=3"]),

@@ -17,6 +17,7 @@ from verification.bench import count_models, time_models
 from verification.bench.benchmark import Quantity
 from verification.bench.count_models import EncodingCounts, StepCounts
 from verification.bench.count_operators import CompiledCalls, Operators
+from verification.bench.count_work import work_of
 from verification.bench.time_models import COMPARISONS, ENTRIES, TIMM, ModelEntry, StepTiming
 from verification.tests.encoding_cases import NAMES
 from wefpe_core import InputError
@@ -255,3 +256,20 @@ def test_steps_are_compared_by_their_best():
 @pytest.mark.parametrize("options", [["--batch", "0"], ["--device", "tpu"], ["--size", "huge"]])
 def test_bad_options_are_refused(options):
     assert cli.main(["bench", "models", *options]) == 2
+
+
+def test_the_work_of_a_model_is_what_its_shape_says():
+    model = build_vit("micro", encoding="weierstrass_green", num_classes=10)
+    work = work_of(model, 3, 32, "green")
+    tokens, dim, depth = 65, 64, 4
+    each = tokens * dim * (4 * dim + 8 * dim) + 2 * tokens * tokens * dim  # with attention's own
+    want = 64 * 48 * dim + depth * each + 10 * dim
+    assert work.macs == want
+    assert work.parameters == sum(p.numel() for p in model.parameters())
+    assert work.as_json()["name"] == "green"
+
+
+def test_parameters_and_operations_are_in_the_table(run):
+    _, output = run([ModelEntry("none", "none"), ModelEntry("learned", "learned")])
+    assert "giga-MAC of an image" in output
+    assert f"{sum(p.numel() for p in build_vit('micro', encoding='none').parameters()):,}" in output

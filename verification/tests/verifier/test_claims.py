@@ -58,7 +58,7 @@ def finding_of(findings: dict[str, Finding], name: str) -> Finding:
 
 
 def test_every_finding_of_the_audit_is_there_once_and_in_order():
-    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 42)]
+    assert [claim.id for claim in CLAIMS] == [f"F{k}" for k in range(1, 43)]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -117,6 +117,7 @@ def test_a_check_returns_evidence_and_finite_figures(findings, name):
         ("F38", Verdict.TRUE),
         ("F39", Verdict.PARTLY),  # principal components
         ("F40", Verdict.PARTLY),  # similarity matrix
+        ("F42", Verdict.FALSE),  # size of the second model
     ],
 )
 def test_the_verdict_is_that_of_the_audit(findings, name, verdict):
@@ -162,6 +163,9 @@ def rounded(finding: Finding, label: str, digits: int) -> float:
         ("F31", "square, 14x14: largest gradient", 0.815, 3),
         ("F39", "neighbours kept by chance", 0.0381766, 6),  # 10452/(195*1404)
         ("F40", "encoding: R² of the distance", 0.12, 2),  # hardly more than raw rho², 0.35²
+        ("F42", "DHVT-Ti with WEF-PE, parameters", 6078565, 7),
+        ("F42", "ViT-Ti with WEF-PE, parameters", 5507815, 7),
+        ("F42", "ViT-Ti with WEF-PE, multiply-additions", 1.254e9, 4),  # of the authors' model
     ],
 )
 def test_a_key_figure_is_that_of_the_audit(findings, name, label, expected, digits):
