@@ -225,7 +225,7 @@ def test_curves_that_are_equal_in_all_runs_are_one(tmp_path):
         write_run(tmp_path / "a", [first, epoch_row(2, 1.0, 0.7)]),
         write_run(tmp_path / "b", [first, epoch_row(2, 1.0, 0.6)], *LEARNED),
     ]
-    loss, accuracy = curves_analysis(paths).figures["curves"].axes[:2]
+    loss, _, accuracy = curves_analysis(paths).figures["curves"].axes[:3]
     assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 1.0]]
     assert loss.get_title() == "training loss of all runs"
     assert len(accuracy.lines) == 2
