@@ -78,7 +78,7 @@ def test_the_table_of_the_model_is_worth_as_much_as_an_encoding(name):
     table = table[0] if table.ndim == 3 else table
     n = case.n_prefix
     rows = {"prefix_tokens": n} if n != 1 else {}
-    learned = build_encoding("learned", dim=16, depth=2, num_heads=2, grid=SQUARE, **rows)
+    learned: Any = build_encoding("learned", dim=16, depth=2, num_heads=2, grid=SQUARE, **rows)
     learned.load_table(table[n:], SQUARE, table[:n] if n else None)
     want = tokens_of(case, model, images(SQUARE))
     assert torch.equal(tokens_of(case, attach(model, learned), images(SQUARE)), want)

@@ -158,11 +158,13 @@ def test_state_dicts_survive_the_round_trip():
 
 
 def test_a_saved_model_comes_back_in_two_steps(tmp_path):
-    """`save_pretrained` writes the names of older versions, so the encoding is loaded itself."""
+    """Without `load_attached`: who names an attention takes the weights apart themselves."""
     safetensors_torch = pytest.importorskip("safetensors.torch")
     model = attach(foreign(), encoding_by("weierstrass"))
     model.save_pretrained(tmp_path)
-    fresh = ViTModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="load_attached"):
+        ViTModel.from_pretrained(tmp_path)
+    fresh = ViTModel.from_pretrained(tmp_path, attn_implementation="sdpa")
     encoding = build_encoding("weierstrass", dim=16, depth=2, num_heads=2, grid=SQUARE)
     tensors = safetensors_torch.load_file(tmp_path / "model.safetensors")
     encoding.load_state_dict(
