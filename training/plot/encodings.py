@@ -324,7 +324,7 @@ def _draw_section(axis: Any, panel: Panel, marked: Place) -> None:
         axis.plot(
             np.arange(len(values)) - here, values, style, color=colour, ms=2.5, lw=1, label=name
         )
-    low, high = axis.get_ylim() if np.ptp(panel.values) else (0.0, float(panel.values.max()))
+    low, high = axis.get_ylim() if np.ptp(panel.values) else (0.0, 1.3 * float(panel.values.max()))
     axis.set_ylim(low, high + 0.25 * (high - low))  # room for the legend
     axis.set_title(f"{panel.title},\nsection", fontsize=_LARGE)
     axis.set_xlabel("patches from the marked one", fontsize=_SMALL)

@@ -223,7 +223,8 @@ def draw_encodings(folder: Path, names: Sequence[str] = ()) -> list[Path]:
     for name in names or available_encodings():
         path = folder / f"{name}.png"
         figure = draw_picture(picture_of(name))
-        figure.suptitle(f"{name} {_CAPTION}", x=0.005, ha="left", fontsize="medium")
+        caption = _CAPTION.replace(": ", ":\n") if figure.get_figwidth() < 6.0 else _CAPTION
+        figure.suptitle(f"{name} {caption}", x=0.005, ha="left", fontsize="medium")
         # Without matplotlib's version in the file, a picture changes only with its encoding.
         figure.savefig(path, dpi=90, metadata={"Software": None})
         paths.append(path)
