@@ -118,7 +118,7 @@ def test_ties_of_the_shares_are_broken_by_chance():
     [
         ({"validation": 60}, "data.validation=60: nothing is left of the 60"),
         ({"validation": 15, "train_images": 46}, "data.train_images=46: there are 45"),
-        ({"name": "imagenet"}, "cifar100, cifar10, digits"),
+        ({"name": "imagenet"}, "cifar100, cifar100_rolled, cifar10, digits"),
         ({"name": "folder", "path": ""}, "data.path"),
         ({"name": "vtab", "path": ""}, "data.path"),
         ({"name": "digits", "labels": "coarse"}, "no coarse labels"),
