@@ -208,6 +208,7 @@ def test_it_solves_the_heat_equation(share):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # minutes: generates code for both forms of the sum
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")
 def test_it_compiles_without_a_break():

@@ -92,8 +92,8 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-# What differs from machine to machine: lines about it, ids, days, places, and figures that are
-# measured. Ceilings, counts and verdicts stay.
+# What differs from machine to machine: lines about it and its progress, ids, days, places, and
+# figures that are measured. Ceilings, counts and verdicts stay.
 _ABOUT_THE_MACHINE = ("versions:", "platform:", "processor:", "commit:", "size:", "receipts are")
 _MEASURED = (
     (r"; worst at.*", ""),
@@ -109,7 +109,7 @@ _MEASURED = (
 def without_figures(text: str) -> list[str]:
     lines = []
     for line in text.splitlines():
-        if line.startswith(_ABOUT_THE_MACHINE):
+        if line.startswith(_ABOUT_THE_MACHINE) or re.match(r" *\d+ % after ", line):
             continue
         for pattern, name in _MEASURED:
             line = re.sub(pattern, name, line)
