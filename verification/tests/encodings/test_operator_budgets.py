@@ -85,6 +85,7 @@ def test_compiled_kernels_of_a_learned_lattice_keep_to_their_budget(name, option
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_model_gains_few_calls_from_its_encoding():

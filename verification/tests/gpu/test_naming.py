@@ -16,6 +16,7 @@ GREEN = ("--device", "cuda", "--size", "small", "--dtype", "complex64", "--funct
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_report_says_that_the_device_is_emulated(tmp_path: Path) -> None:
     result = subprocess.run(
         [

@@ -44,6 +44,7 @@ def commands() -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) -> None:
     page = (gallery / "index.html").read_text("utf-8")
     sections = re.findall(r'<section id="([^"]+)"', page)
@@ -54,6 +55,7 @@ def test_the_page_shows_every_analysis_and_needs_no_other_file(gallery: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(commands() - {"all"}))
 def test_each_analysis_has_pictures_numbers_and_a_caption(gallery: Path, name: str) -> None:
     suffixes = {path.suffix for path in (gallery / name).iterdir()}
@@ -63,12 +65,14 @@ def test_each_analysis_has_pictures_numbers_and_a_caption(gallery: Path, name: s
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_unfinished_is_left(gallery: Path) -> None:
     assert [path.name for path in gallery.parent.iterdir()] == ["all"]
     assert (gallery / "runs").is_dir()
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_runs_of_the_gallery_serve_the_other_commands(
     gallery: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -204,6 +204,7 @@ def test_what_a_device_counts_is_shown(run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 def test_compiled_kernels_are_counted_beside_those_of_the_model(run, tmp_path):
     path = tmp_path / "bench.json"
