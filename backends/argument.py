@@ -102,12 +102,6 @@ def locate(
 
     A row of cells is shifted against the one below by Re tau, or by the `shift` given.
     """
-    if isinstance(z, PointInCell):
-        x, y = ops.constant(z.offset.re), ops.constant(z.offset.im)
-        row = x * ops.constant(c.row.re) + y * ops.constant(c.row.im)
-        column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
-        zero = 0.0 * row
-        return CellPosition(zero, zero, row, column + row * ops.constant(c.tau.re))
     if isinstance(z, LatticeCoordinates):
         n = ops.rint(z.y)
         row = z.y - n
@@ -117,9 +111,13 @@ def locate(
             ops.within(index, precision.index_limit) for index in (z.m + m, z.n + n)
         )
         return CellPosition(m_of_cell, n_of_cell, row, column - m)
-    x, y = ops.constant(z.re), ops.constant(z.im)
+    offset = z.offset if isinstance(z, PointInCell) else z
+    x, y = ops.constant(offset.re), ops.constant(offset.im)
     row = x * ops.constant(c.row.re) + y * ops.constant(c.row.im)
     column = x * ops.constant(c.column.re) + y * ops.constant(c.column.im)
+    if isinstance(z, PointInCell):
+        zero = 0.0 * row
+        return CellPosition(zero, zero, row, column + row * ops.constant(c.tau.re))
     n = ops.within(ops.rint(row), precision.index_limit)
     row = row - n
     column = column + row * ops.constant(c.tau.re if shift is None else shift)

@@ -312,8 +312,8 @@ def run(
     quotients = compare(timings)
     works = [
         work_of(model_of(each, size, "cpu"), 3, side, each.name)
-        for each in entries
-        if each.encoding is not None
+        for each, timing in zip(entries, timings, strict=True)
+        if each.encoding is not None and not timing.problem
     ]
     console.print("", timing_table(timings), count_table(counts), work_table(works))
     on_device = device_table(counts)

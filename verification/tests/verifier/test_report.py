@@ -209,7 +209,7 @@ def test_a_function_is_also_named_by_its_values(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--function", "theta"], ["theta", *FUNCTIONS]),
+        (["--function", "nonesuch"], ["nonesuch", *FUNCTIONS]),
         (["--backend", "nonesuch"], ["nonesuch", "numpy", "torch"]),
         (["--device", "tpu"], ["tpu", "cpu", "cuda"]),
         (["--dtype", "float16"], ["float16", *DTYPES]),
