@@ -44,6 +44,10 @@ html_theme = "furo"
 html_title = f"wefpe {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+highlight_language = "text"  # of what names no language: formulas and commands
 
 
 def _help(*words: str) -> str:

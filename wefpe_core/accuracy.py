@@ -87,6 +87,13 @@ def scaled_error(got: Any, want: Any, derivative: Any, offset: Any, floor: Any) 
     float
         If the denominator is NaN or infinite, 0 for equal values and inf otherwise: a scale
         that cannot be formed excuses nothing.
+
+    Examples
+    --------
+    The sine next to its zero at pi, where a relative error would be 1:
+
+    >>> scaled_error(0.0, 1e-16, derivative=-1.0, offset=3.14, floor=0.0) < 1e-16
+    True
     """
     got, want = _as_number(got), _as_number(want)
     derivative, offset, floor = _as_number(derivative), _as_number(offset), _as_number(floor)
@@ -116,6 +123,11 @@ def in_eps(error: float, dtype_name: str) -> float:
         A relative or scaled error.
     dtype_name
         ``"float32"``, ``"complex64"``, ``"float64"`` or ``"complex128"``.
+
+    Examples
+    --------
+    >>> in_eps(2.0**-51, "complex128")
+    2.0
     """
     if dtype_name not in _EPS:
         raise InputError(f"dtype_name must be one of {sorted(_EPS)}, got {dtype_name!r}")

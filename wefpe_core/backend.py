@@ -126,9 +126,10 @@ class AbstractBackend(
     def wp_prime(self, z: Any, lattice: Lattice) -> Array_co:
         r"""The derivative :math:`\wp'(z)`: odd, with triple poles (DLMF 23.3.10).
 
-        It takes and returns what `wp` does. The error is relative to
-        :math:`|f| + |z_r f'| + p^{-3}`, with the ceilings of `wp`; on a lattice of tensors it is at
-        most 6 eps in complex128.
+        It takes and returns what `wp` does: numbers, lists or arrays of any shape, and complex
+        values of that shape, in the precision and on the device of z, ``inf+nanj`` at lattice
+        points. The error is relative to :math:`|f| + |z_r f'| + p^{-3}`, with the ceilings of `wp`;
+        on a lattice of tensors it is at most 5 eps in complex128.
 
         Examples
         --------
@@ -144,7 +145,8 @@ class AbstractBackend(
     def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array_co, Array_co]:
         r"""Both :math:`\wp(z)` and :math:`\wp'(z)`, for little more than the price of one.
 
-        It takes what `wp` does and returns the pair of what `wp` and `wp_prime` return.
+        It takes what `wp` does and returns the pair of what `wp` and `wp_prime` return: complex
+        values of the shape, precision and device of z, ``inf+nanj`` at lattice points.
 
         Examples
         --------
@@ -162,7 +164,8 @@ class AbstractBackend(
         Far from 0 the multiples of eta1 and eta3 may cancel. On a lattice of numbers the sum keeps
         its digits. On a lattice of tensors the rounding errors of both quasi-periods remain in it.
 
-        It takes what `wp` does. Lattice points, which are simple poles, give ``inf+nanj``. The
+        It takes what `wp` does and returns complex values of the shape, precision and device of z.
+        Lattice points, which are simple poles, give ``inf+nanj``; NaN and infinite numbers NaN. The
         error is at most 6 eps of :math:`|f| + |z_r f'| + p^{-1}`.
 
         Examples
@@ -178,9 +181,10 @@ class AbstractBackend(
     def sigma(self, z: Any, lattice: Lattice) -> Array_co:
         r""":math:`\sigma(z)`: entire, odd, :math:`\sigma'/\sigma = \zeta` (DLMF 23.2.8).
 
-        It takes what `wp` does. Its zeros are the lattice points. It grows like
-        :math:`e^{c|z|^2}` and is ``inf+nanj`` where it overflows; `log_sigma` goes on there. The
-        error is at most 6 eps of :math:`|f| + |z f'|`.
+        It takes what `wp` does and returns complex values of the shape, precision and device of z.
+        Its zeros are the lattice points. It grows like :math:`e^{c|z|^2}` and is ``inf+nanj`` where
+        it overflows; `log_sigma` goes on there. NaN and infinite numbers give NaN. The error is at
+        most 6 eps of :math:`|f| + |z f'|`.
 
         Examples
         --------
@@ -204,6 +208,9 @@ class AbstractBackend(
         qualify, it is the one with the larger :math:`{\rm Re}(z/2w_1)`. What lies within 16 eps
         of an edge or a side counts as on it. Infinite `w` gives 0.
 
+        `w` is a number, list or array of any shape, and z has its shape, precision and device; NaN
+        gives NaN. The error is at most 16 eps of :math:`|z| + |w\,dz/dw|`.
+
         With `wp_prime` it is *the* solution z or -z whose :math:`\wp'` is nearer to that, so the
         elliptic logarithm of the point (w, wp_prime) of the curve, with :math:`|r| \le 1/2`.
         Whether the point lies on the curve is not checked: `wp_prime` decides the sign and nothing
@@ -223,12 +230,20 @@ class AbstractBackend(
 
         It is 0 < z <= omega for w at least e, the largest real root and value at the real
         half-period omega. NaN where w is smaller, since no real z has such a value, or not real.
-        Infinite w gives 0.
+        Infinite w gives 0. `w` is a number, list or array of any shape, of real or complex type;
+        values are real, of its shape and precision, on its device.
 
         Raises
         ------
         LatticeError
             If the lattice is not equal to its complex conjugate, or holds tensors.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> z = get_backend("numpy").inverse_wp_real(0.5, Lattice.lemniscatic())
+        >>> bool(abs(z - Lattice.lemniscatic().omega1) < 1e-7)  # a double value
+        True
         """
         not_offered(self, "inverse_wp_real")
 
@@ -237,7 +252,17 @@ class AbstractBackend(
 
         :math:`\wp(z) = x` and :math:`\wp'(z) = y` on ``lattice_from_invariants(g2, g3)``, modulo
         which z is determined. It is `inverse_wp` with `wp_prime`, and says the same about points
-        that are not on the curve. The point at infinity, ``x = inf``, gives 0.
+        that are not on the curve. The point at infinity, ``x = inf``, gives 0. All four are numbers
+        or arrays of the backend's library; x and y broadcast, and z has their precision and device.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> backend = get_backend("numpy")
+        >>> z = backend.abel_jacobi(2.0, 28**0.5, 2.0, 0.0)  # y^2 = 4 x^3 - 2 x
+        >>> p, dp = backend.wp_and_prime(z, backend.lattice_from_invariants(2.0, 0.0))
+        >>> bool(abs(p - 2) + abs(dp - 28**0.5) < 1e-14)
+        True
         """
         return self.inverse_wp(x, self.lattice_from_invariants(g2, g3), wp_prime=y)
 
@@ -250,8 +275,9 @@ class AbstractBackend(
         that :math:`\Delta G = 2\pi/A - 2\pi\delta_\Lambda` and :math:`G(z) \to -\log|z|` at 0.
         It is ``+inf`` at lattice points.
 
-        It takes what `wp` does and returns real values: float32 for complex64, else float64. The
-        error is at most 6 eps of :math:`|f| + 1`.
+        It takes what `wp` does and returns real values of the shape and on the device of z: float32
+        for float32 and complex64, else float64. NaN and infinite numbers give NaN. The error is
+        at most 6 eps of :math:`|f| + 1`.
 
         Examples
         --------
@@ -281,7 +307,7 @@ class AbstractBackend(
     def roots(self, lattice: Lattice) -> tuple[Array_co, Array_co, Array_co]:
         """Roots ``(e1, e2, e3)`` with e_k = wp(omega_k); their sum is 0 (DLMF 23.3.5).
 
-        What is said of `invariants` about precision and tensors holds for them too.
+        What is said of `invariants` about precision, tensors and NaN holds for them too.
 
         Examples
         --------
@@ -295,7 +321,7 @@ class AbstractBackend(
     def quasi_periods(self, lattice: Lattice) -> tuple[Array_co, Array_co]:
         """``(eta1, eta3)``: eta_k = zeta(omega_k), eta1 omega3 - eta3 omega1 = i pi/2 (23.2.14).
 
-        What is said of `invariants` about precision and tensors holds for them too.
+        What is said of `invariants` about precision, tensors and NaN holds for them too.
 
         Examples
         --------
@@ -336,7 +362,10 @@ class AbstractBackend(
                   \qquad -2\sum_\omega \frac1{(z-\omega)^3}, \qquad \omega = 2m\omega_1+2n\omega_3.
 
         The sum is taken as it is written, without reduction or clamps, for comparison.
-        `wefpe_core.bounds` says how far it is from the functions.
+        `wefpe_core.bounds` says how far it is from the functions. It takes and returns what
+        `wp_and_prime` does, in the precision of z, and is infinite at lattice points of the box.
+        `m_max` and `n_max` are positive integers, else `InputError`. The error of the addition is
+        at most 2 eps of the sum of the absolute terms.
 
         Examples
         --------
@@ -354,7 +383,10 @@ class AbstractBackend(
         r"""``(wp, wp')`` at z1+z2 from their values at z1 and z2 (DLMF 23.10.1).
 
         Safe where the textbook quotient is 0/0 (z1 = z2) and where an argument or the
-        result is a lattice point (complex infinity).
+        result is a lattice point (complex infinity). The values are numbers or arrays of the
+        backend's library, which broadcast; the results have their precision and device, and NaN
+        where a value is NaN. The error is at most 4 eps of what a relative eps of each of the four
+        numbers causes.
 
         Examples
         --------

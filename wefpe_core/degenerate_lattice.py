@@ -63,6 +63,11 @@ class DegenerateLattice:
         LatticeError
             If an invariant is not finite, or :math:`g_2^3 - 27 g_3^2` is not zero to 48 bits of
             its terms.
+
+        Examples
+        --------
+        >>> DegenerateLattice.from_invariants(12.0, 8.0).kappa_squared
+        (3+0j)
         """
         exact = [exact_complex(complex(g)) for g in (g2, g3)]
         first, second = exact

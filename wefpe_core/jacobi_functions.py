@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
+from wefpe_core.docstrings import says_of_each_function
 from wefpe_core.errors import (
     InputError,
     InputTypeError,
@@ -18,6 +19,12 @@ from wefpe_core.errors import (
 from wefpe_core.lattice import Lattice
 
 Array_co = TypeVar("Array_co", covariant=True)
+
+_OF_EACH = """
+Arguments are real or complex numbers, lists, arrays or tensors of the backend's own kind, which
+broadcast. Values are complex, in the precision of the widest array or tensor, on its device; poles
+are ``inf+nanj`` in arrays, and arguments that are NaN or infinite give NaN.
+"""
 
 # The highest derivative of a theta function.
 MAX_DERIVATIVE = 4
@@ -30,6 +37,7 @@ def not_offered(backend: Any, function: str) -> NoReturn:
     raise UnsupportedFunctionError(f"the backend {backend.name!r} does not offer {function}")
 
 
+@says_of_each_function(_OF_EACH)
 class JacobiFunctions(Generic[Array_co]):
     r"""Theta functions, Jacobi's elliptic functions, and sigma1 to sigma3.
 
@@ -62,7 +70,8 @@ class JacobiFunctions(Generic[Array_co]):
         n
             1, 2, 3 or 4.
         z
-            Any complex numbers.
+            Any complex numbers, lists, arrays or tensors; precision and device follow it. NaN and
+            infinite numbers give NaN.
         tau
             Im tau > 0. An array gives NaN elsewhere.
         derivative

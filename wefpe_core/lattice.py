@@ -100,7 +100,14 @@ class Lattice:
     def from_tau(cls, tau: Any, omega1: Any = 0.5) -> Lattice:
         """Lattice with half-period ratio `tau`; by default the full periods are 1 and `tau`.
 
-        The product ``tau*omega1`` is kept exactly, so `tau` is the ratio, not nearly the ratio.
+        Both are numbers, real, complex or of mpmath, or torch tensors, which carry gradients and
+        broadcast. The product ``tau*omega1`` of numbers is kept exactly, so `tau` is the ratio, not
+        nearly the ratio. `LatticeError` if a number tau has no positive imaginary part.
+
+        Examples
+        --------
+        >>> Lattice.from_tau(0.3 + 0.9j).omega3
+        (0.15+0.45j)
         """
         tau, omega1 = _checked("tau", tau), _checked("omega1", omega1)
         if _is_tensor(tau) or _is_tensor(omega1):
@@ -118,7 +125,15 @@ class Lattice:
 
     @classmethod
     def from_periods(cls, period1: Any, period3: Any) -> Lattice:
-        """Lattice from FULL periods, as PARI takes them; numbers are halved exactly."""
+        """Lattice from FULL periods, as PARI takes them; numbers are halved exactly.
+
+        They are numbers or torch tensors, as the half-periods of `Lattice` are.
+
+        Examples
+        --------
+        >>> Lattice.from_periods(2.0, 0.6 + 1.8j) == Lattice(1.0, 0.3 + 0.9j)
+        True
+        """
         period1, period3 = _checked("period1", period1), _checked("period3", period3)
         if _is_tensor(period1) or _is_tensor(period3):
             return cls(period1 / 2, period3 / 2)
@@ -130,8 +145,10 @@ class Lattice:
     def from_invariants(cls, g2: Any, g3: Any) -> Lattice:
         r"""Lattice with the invariants `g2`, `g3`; half-periods rounded from fifty digits.
 
-        Real invariants give a positive real `omega1` and ``Re(omega3/omega1)`` equal to 0
-        (positive discriminant) or 1/2 (negative). Complex ones give the reduced basis.
+        The invariants are numbers, real, complex or of mpmath; for tensors there is
+        `AbstractBackend.lattice_from_invariants`. Real invariants give a positive real `omega1` and
+        ``Re(omega3/omega1)`` equal to 0 (positive discriminant) or 1/2 (negative). Complex ones
+        give the reduced basis.
 
         Raises
         ------
@@ -139,6 +156,12 @@ class Lattice:
             If the discriminant :math:`g_2^3 - 27 g_3^2` is zero. The test is exact if both are
             integers, fractions or numbers of mpmath. Doubles may be rounded, so a discriminant
             below :math:`2^{-50}` of its terms counts as zero if one of them is a double.
+
+        Examples
+        --------
+        >>> lattice = Lattice.from_invariants(4.0, 1.0)
+        >>> bool(abs(lattice.g2 - 4) + abs(lattice.g3 - 1) < 1e-14)
+        True
         """
         from wefpe_core.lattice_constants import half_periods_from_invariants
 
@@ -160,7 +183,13 @@ class Lattice:
         """Lattice with Klein invariant `j` (1728 for a square) and half-period `omega1`.
 
         The ratio tau is that of the fundamental domain, rounded to a double from fifty digits.
-        For a tensor use ``Lattice.from_tau(backend.inverse_klein_j(j))``.
+        `j` is a number, real, complex or of mpmath. For a tensor use
+        ``Lattice.from_tau(backend.inverse_klein_j(j))``.
+
+        Examples
+        --------
+        >>> Lattice.from_j(1728).tau
+        1j
         """
         from wefpe_core.modular_forms import tau_of_j
 
@@ -173,7 +202,13 @@ class Lattice:
     def degenerate(g2: Any, g3: Any) -> DegenerateLattice:
         """The limit of lattices whose discriminant g2^3 - 27 g3^2 tends to zero.
 
-        It is no `Lattice`, since it has one period or none; see `DegenerateLattice`.
+        It is no `Lattice`, since it has one period or none; see `DegenerateLattice`. The
+        invariants are numbers; `LatticeError` if their discriminant is not zero.
+
+        Examples
+        --------
+        >>> Lattice.degenerate(12.0, -8.0).roots
+        ((-2+0j), (1-0j), (1-0j))
         """
         from wefpe_core.degenerate_lattice import DegenerateLattice
 
@@ -182,21 +217,40 @@ class Lattice:
 
     @classmethod
     def lemniscatic(cls, g2: Any = 1.0) -> Lattice:
-        """Square lattice: invariants `g2` and 0. Its half-period is 1.8540746773013719 for g2=1."""
+        """Square lattice: invariants `g2`, a number, and 0.
+
+        Examples
+        --------
+        >>> Lattice.lemniscatic().omega1, Lattice.lemniscatic().tau
+        ((1.8540746773013719+0j), 1j)
+        """
         return cls.from_invariants(g2, 0.0)
 
     @classmethod
     def equianharmonic(cls, g3: Any = 1.0) -> Lattice:
-        """Hexagonal lattice: invariants 0 and `g3`.
+        """Hexagonal lattice: invariants 0 and `g3`, a number.
 
         No lattice of doubles is exactly hexagonal. That of the rounded half-periods, which all
         functions take as exact, has a g2 of some 1e-16 instead of 0.
+
+        Examples
+        --------
+        >>> bool(abs(abs(Lattice.equianharmonic().tau) - 1) < 1e-15)
+        True
         """
         return cls.from_invariants(0.0, g3)
 
     @classmethod
     def rectangular(cls, omega1: Any, omega3_imag: Any) -> Lattice:
-        """Rectangular lattice with half-periods `omega1` > 0 and ``1j*omega3_imag``."""
+        """Rectangular lattice with half-periods `omega1` > 0 and ``1j*omega3_imag``.
+
+        Both are positive real numbers, or torch tensors, which are not inspected.
+
+        Examples
+        --------
+        >>> Lattice.rectangular(1.0, 1.5) == Lattice(1.0, 1.5j)
+        True
+        """
         omega1, omega3_imag = _checked("omega1", omega1), _checked("omega3_imag", omega3_imag)
         for name, value in (("omega1", omega1), ("omega3_imag", omega3_imag)):
             if not _is_tensor(value) and not (value.imag == 0 and value.real > 0):
@@ -210,17 +264,17 @@ class Lattice:
 
     @property
     def omega1(self) -> Any:
-        """First half-period."""
+        """First half-period: a complex number, a number of mpmath, or a tensor."""
         return self._omega1
 
     @property
     def omega3(self) -> Any:
-        """Second half-period in DLMF's numbering; omega1 + omega2 + omega3 = 0."""
+        """The other half-period, omega3 in DLMF's numbering; omega1 + omega2 + omega3 = 0."""
         return self._omega3
 
     @property
     def tau(self) -> Any:
-        """Half-period ratio omega3/omega1."""
+        """Half-period ratio omega3/omega1, in the upper half plane."""
         return self._omega3 / self._omega1
 
     @property
@@ -230,7 +284,7 @@ class Lattice:
 
     @property
     def exact(self) -> tuple[GaussianRational, GaussianRational]:
-        """The half-periods as exact rational numbers."""
+        """The half-periods as exact rational numbers; `LatticeError` if they are tensors."""
         if self._exact is None:
             raise LatticeError(
                 "this lattice holds tensors; only the backend of their library takes it"
@@ -243,7 +297,13 @@ class Lattice:
         Returns ``(lattice, ((p, q), (r, s)))``: the new omega1 is ``p*omega1 + q*omega3``, the
         new omega3 is ``r*omega1 + s*omega3``, ``ps - qr = 1``, and the new tau lies in
         ``-1/2 < Re tau <= 1/2, |tau| >= 1``. Computed exactly; every basis of one lattice
-        gives the same result.
+        gives the same result. `LatticeError` if the half-periods are tensors.
+
+        Examples
+        --------
+        >>> lattice, matrix = Lattice(1.0, 5 + 1j).reduced()
+        >>> lattice.omega1, lattice.omega3, matrix
+        ((1+0j), 1j, ((1, 0), (-5, 1)))
         """
         w1, w3, matrix = gauss_reduce(*self.exact)
         return Lattice._from_exact(w1, w3), matrix
@@ -253,6 +313,11 @@ class Lattice:
     def wp(self, z: Any) -> Any:
         """`AbstractBackend.wp` at `z`: arrays by NumPy, tensors by torch, mpf by mpmath.
 
+        Values are complex and have the shape, precision and device of `z`; lattice points give
+        ``inf+nanj``. `AbstractBackend.wp` says more, and so for the functions below.
+
+        Examples
+        --------
         >>> lattice = Lattice.lemniscatic()
         >>> bool(abs(lattice.wp(lattice.omega1) - 0.5) < 1e-15)
         True
@@ -260,47 +325,95 @@ class Lattice:
         return self._backend(z).wp(z, self)
 
     def wp_prime(self, z: Any) -> Any:
-        """`AbstractBackend.wp_prime` at `z`."""
+        """`AbstractBackend.wp_prime` at `z`: it takes and returns what `wp` does.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> bool(abs(lattice.wp_prime(1.0)) < 1e-14)
+        True
+        """
         return self._backend(z).wp_prime(z, self)
 
     def wp_and_prime(self, z: Any) -> tuple[Any, Any]:
-        """`AbstractBackend.wp_and_prime` at `z`."""
+        """`AbstractBackend.wp_and_prime` at `z`: the pair of `wp` and `wp_prime`.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> p, dp = lattice.wp_and_prime(0.25)
+        >>> bool(abs(dp**2 - (4 * p**3 - lattice.g2 * p - lattice.g3)) < 1e-15 * abs(dp) ** 2)
+        True
+        """
         return self._backend(z).wp_and_prime(z, self)
 
     def zeta(self, z: Any) -> Any:
-        """`AbstractBackend.zeta` at `z`."""
+        """`AbstractBackend.zeta` at `z`: it takes what `wp` does; ``inf+nanj`` at poles.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> bool(lattice.zeta(-0.25) == -lattice.zeta(0.25))
+        True
+        """
         return self._backend(z).zeta(z, self)
 
     def sigma(self, z: Any) -> Any:
-        """`AbstractBackend.sigma` at `z`."""
+        """`AbstractBackend.sigma` at `z`: it takes what `wp` does; 0 at lattice points.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> bool(lattice.sigma(-0.25) == -lattice.sigma(0.25))
+        True
+        """
         return self._backend(z).sigma(z, self)
 
     def green(self, z: Any) -> Any:
-        """`AbstractBackend.green` at `z`."""
+        """`AbstractBackend.green` at `z`: real values; it takes what `wp` does.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> bool(lattice.green(-0.25) == lattice.green(0.25))
+        True
+        """
         return self._backend(z).green(z, self)
 
     def inverse_wp(self, w: Any) -> Any:
-        """`AbstractBackend.inverse_wp` of `w`."""
+        """`AbstractBackend.inverse_wp` of `w`: a z with wp(z) = w; it takes what `wp` does.
+
+        >>> lattice = Lattice(1.0, 0.3 + 0.9j)
+        >>> bool(abs(lattice.wp(lattice.inverse_wp(2.0)) - 2) < 1e-14)
+        True
+        """
         return self._backend(w).inverse_wp(w, self)
 
     @property
     def g2(self) -> Any:
-        """The invariant g2, in double precision or as a tensor."""
+        """The invariant g2, complex: in double precision, or as a tensor.
+
+        >>> bool(abs(Lattice.lemniscatic(4.0).g2 - 4) < 1e-14)
+        True
+        """
         return self._backend().invariants(self)[0]
 
     @property
     def g3(self) -> Any:
-        """The invariant g3, in double precision or as a tensor."""
+        """The invariant g3, complex: in double precision, or as a tensor.
+
+        >>> bool(abs(Lattice.equianharmonic(4.0).g3 - 4) < 1e-14)
+        True
+        """
         return self._backend().invariants(self)[1]
 
     @property
     def j(self) -> Any:
-        """Klein's invariant, 1728 for a square, in double precision or as a tensor."""
+        """Klein's invariant, complex: in double precision, or as a tensor.
+
+        >>> bool(abs(Lattice(1, 1j).j - 1728) < 1e-11)  # a square
+        True
+        """
         tau = self.tau if self.holds_tensors else complex(self.tau)
         return self._backend().klein_j(tau)
 
     def plot(self, function: Any = "wp") -> Any:
-        """A figure of a function on this lattice: `wefpe.plot.domain_colouring`."""
+        """A matplotlib figure of a function on this lattice: `wefpe.plot.domain_colouring`.
+
+        `function` is a name, such as "wp", or any function of an array of complex numbers.
+
+        >>> Lattice(1.0, 0.3 + 0.9j).plot("zeta").savefig("zeta.png")  # doctest: +SKIP
+        """
         return import_own("training.plot").domain_colouring(function, self)
 
     def _backend(self, *arguments: Any) -> AbstractBackend[Any]:

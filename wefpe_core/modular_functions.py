@@ -11,13 +11,22 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, ClassVar, Generic
 
+from wefpe_core.docstrings import says_of_each_function
 from wefpe_core.errors import InputError
 from wefpe_core.jacobi_functions import Array_co, not_offered
 from wefpe_core.lattice import Lattice
 
 LARGEST_WEIGHT = 32
 
+_OF_EACH = r"""
+The argument is a number, list, array or tensor of the backend's own kind, of any shape. Values are
+complex, of its shape and precision, on its device; NaN where it is NaN or infinite or, as a tau,
+not in the upper half plane. The error is at most 6 eps of :math:`|f| + |\tau f'|`
+(``verification/contracts.toml``).
+"""
 
+
+@says_of_each_function(_OF_EACH)
 class ModularFunctions(Generic[Array_co]):
     r"""Klein's j, Dedekind's :math:`\eta`, :math:`\lambda` and Eisenstein series.
 
@@ -59,6 +68,14 @@ class ModularFunctions(Generic[Array_co]):
         The domain is -1/2 < Re tau <= 1/2, \|tau\| >= 1, with Re tau >= 0 where \|tau\| = 1; what
         lies within 16 eps of its boundary counts as on it. j = 0 gives exp(i pi/3), j = 1728
         gives i. There the derivative is infinite. NaN and infinite j give NaN.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> backend = get_backend("numpy")
+        >>> tau = backend.inverse_klein_j(500 + 300j)
+        >>> bool(abs(backend.klein_j(tau) - (500 + 300j)) < 1e-11)
+        True
         """
         not_offered(self, "inverse_klein_j")
 
@@ -67,6 +84,13 @@ class ModularFunctions(Generic[Array_co]):
 
         :math:`\eta(\tau+1) = e^{i\pi/12}\eta(\tau)` and
         :math:`\eta(-1/\tau) = \sqrt{-i\tau}\,\eta(\tau)`. flint calls it ``modular_eta``.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> here, turned = get_backend("numpy").dedekind_eta([2j, 0.5j])
+        >>> bool(abs(turned - 2**0.5 * here) < 1e-15)
+        True
         """
         not_offered(self, "dedekind_eta")
 
@@ -74,6 +98,13 @@ class ModularFunctions(Generic[Array_co]):
         r""":math:`\lambda = \theta_2^4/\theta_3^4`: the parameter m with iK(1-m)/K(m) = tau.
 
         :math:`\lambda(-1/\tau) = 1 - \lambda`, :math:`\lambda(\tau+1) = \lambda/(\lambda-1)`.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> here, turned = get_backend("numpy").modular_lambda([2j, 0.5j])
+        >>> bool(abs(here + turned - 1) < 1e-15)
+        True
         """
         not_offered(self, "modular_lambda")
 
@@ -87,6 +118,13 @@ class ModularFunctions(Generic[Array_co]):
         ------
         InputError
             If k is not an even integer from 2 to 32.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> here, turned = get_backend("numpy").eisenstein(4, [2j, 0.5j])
+        >>> bool(abs(turned - 2**4 * here) < 1e-13)
+        True
         """
         not_offered(self, "eisenstein")
 
@@ -95,7 +133,23 @@ class ModularFunctions(Generic[Array_co]):
 
         :math:`g_2 = 60 G_4` and :math:`g_3 = 140 G_6`. For k = 2 the sum is taken in Eisenstein's
         order, along omega1 first, and depends on the basis; it is eta1/omega1.
-        On a lattice of numbers the value is rounded once, from fifty digits.
+        On a lattice of numbers the value is rounded once, from fifty digits; half-periods that are
+        tensors give tensors of their shape, with gradients, and NaN where they span no lattice.
+
+        Parameters
+        ----------
+        k
+            An even integer from 2 to 32, else `InputError`.
+        lattice
+            The periods.
+
+        Examples
+        --------
+        >>> from wefpe_core import get_backend
+        >>> backend, lattice = get_backend("numpy"), Lattice(1.0, 0.3 + 0.9j)
+        >>> g2, _ = backend.invariants(lattice)
+        >>> bool(abs(60 * backend.eisenstein_series(4, lattice) - g2) < 1e-14)
+        True
         """
         not_offered(self, "eisenstein_series")
 

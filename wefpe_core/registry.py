@@ -112,7 +112,11 @@ def backend_descriptions() -> tuple[BackendDescription, ...]:
 
 
 def available_backends() -> tuple[str, ...]:
-    """Names `get_backend` can serve on this machine, without importing any of them."""
+    """Names `get_backend` can serve on this machine, without importing any of them.
+
+    >>> {"mpmath", "numpy"} <= set(available_backends())
+    True
+    """
     return tuple(row.name for row in backend_descriptions() if _is_installed(row))
 
 
@@ -158,6 +162,14 @@ def get_backend(name: str, **options: Any) -> AbstractBackend[Any]:
         Its library is not installed; the message names the extra that installs it.
     InputError
         The backend does not take one of `options`, or an option cannot be hashed (a list).
+
+    Examples
+    --------
+    >>> from wefpe_core import Lattice
+    >>> get_backend("numpy").wp([0.25, 0.5], Lattice(1, 1j)).shape
+    (2,)
+    >>> get_backend("mpmath", dps=50)
+    MpmathBackend(dps=50)
     """
     if not isinstance(name, str):
         raise InputError(f"the name of a backend must be a string, got {name!r}")

@@ -32,13 +32,15 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write every sample to this file.")
 ]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a promise is not kept.")]
-Repeat = Annotated[int, typer.Option(min=1, help="Samples of each work.")]
-Batch = Annotated[int, typer.Option(min=1, help="Images in a step.")]
+Repeat = Annotated[int, typer.Option(min=1, metavar="N", help="Samples of each work.")]
+Batch = Annotated[int, typer.Option(min=1, metavar="N", help="Images in a step.")]
 
 
 @app.command()
 def backends(
-    points: Annotated[int, typer.Option(min=1, help="Points of fast work.")] = 1_000_000,
+    points: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Points of fast work.")
+    ] = 1_000_000,
     repeat: Repeat = 10,
     device: Device = "cpu",
     only: Only = "",
@@ -61,7 +63,7 @@ def backends(
 def models(
     batch: Batch = 64,
     repeat: Repeat = 3,
-    size: Annotated[str, typer.Option(help="The size of the ViT.")] = "tiny",
+    size: Annotated[str, typer.Option(metavar="SIZE", help="The size of the ViT.")] = "tiny",
     device: Device = "cpu",
     only: Only = "",
     json: JsonFile = None,
@@ -70,7 +72,7 @@ def models(
         bool, typer.Option(help="Compile each encoding too and count its kernels: some minutes.")
     ] = True,
 ) -> int:
-    """Time training steps of a ViT with each encoding, and beside timm's.
+    """Time steps of a ViT with each encoding, and of timm's.
 
     A step is forward, cross-entropy, backward and AdamW on one batch, in float32 on one thread
     without a compiler. The steps of all entries take turns, and the best of each counts. The
@@ -100,16 +102,16 @@ def models(
 @app.command()
 def training(
     batch: Batch = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Steps in an epoch.")] = 30,
-    repeat: Annotated[int, typer.Option(min=1, help="Epochs of each work.")] = 3,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps in an epoch.")] = 30,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs of each work.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads of torch.")] = 1,
     check: Check = False,
 ) -> int:
-    """Time the training engine beside a plain loop over timm's model, and the share of the data.
+    """Time the training engine beside a plain loop.
 
-    Both train a ViT of the same shape on the same augmented batches, one epoch at a time and in
-    turns; the best epoch of each counts, by the clock on the wall. The share of the data is what
-    preparing the batches takes alone.
+    Both train a ViT of the same shape, the loop timm's, on the same augmented batches, one epoch at
+    a time and in turns; the best epoch of each counts, by the clock on the wall. The share of the
+    data is what preparing the batches takes alone.
     """
     from verification.bench import time_training
 
@@ -118,20 +120,23 @@ def training(
 
 @app.command()
 def data(
-    images: Annotated[int, typer.Option(min=20, help="Photographs to generate.")] = 2000,
+    images: Annotated[
+        int, typer.Option(min=20, metavar="N", help="Photographs to generate.")
+    ] = 2000,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep them here, and take those that are there.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep them here, and take those that are there."),
     ] = None,
     batch: Batch = 64,
-    repeat: Annotated[int, typer.Option(min=1, help="Passes of each loader.")] = 2,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Passes of each loader.")] = 2,
     check: Check = False,
 ) -> int:
-    """Time reading JPEGs of 500 x 375 beside timm's loader, with 1 and 2 workers.
+    """Time reading JPEGs beside timm's loader.
 
-    Both cut random windows of 224 x 224, flip and normalise, on the CPU and by turns; the best pass
-    of each counts, by the clock on the wall. Processor time counts all threads and processes, and
-    depends less on what else the machine does. The memory that a listed file takes is measured with
-    100,000 files.
+    The photographs have 500 x 375 pixels; 1 and 2 workers read them. Both loaders cut random windows
+    of 224 x 224, flip and normalise, on the CPU and by turns; the best pass of each counts, by the
+    clock on the wall. Processor time counts all threads and processes, and depends less on what else
+    the machine does. The memory that a listed file takes is measured with 100,000 files.
     """
     from verification.bench import time_data
 

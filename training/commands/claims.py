@@ -21,7 +21,7 @@ def claims(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=2, help="Number of runs behind table 1, claim F29.")
+        int, typer.Option(min=2, metavar="N", help="Number of runs behind table 1, claim F29.")
     ] = 20,
 ) -> int:
     """Check the statements of the paper and print the verdicts.

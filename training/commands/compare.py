@@ -30,14 +30,18 @@ def compare(
         typer.Option(
             "--encoding",
             "-e",
+            metavar="NAME[:OPTIONS]",
             help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4. Repeat "
             "the option for each; the default is learned, sincos2d and weierstrass.",
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2 or 0-4.")] = "0-2",
+    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Seeds, as in 0,1,2 or 0-4.")] = "0-2",
     reference: Annotated[
         str,
-        typer.Option(help="The encoding that others are compared with. The default is the first."),
+        typer.Option(
+            metavar="NAME[:OPTIONS]",
+            help="The encoding that others are compared with. The default is the first.",
+        ),
     ] = "",
     controls: Annotated[
         bool,
@@ -48,11 +52,14 @@ def compare(
         ),
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="Where to write. The default is comparisons/CONFIG.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where to write. The default is comparisons/CONFIG."),
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=1, help="How many runs train at a time, each on a GPU of its own."),
+        typer.Option(
+            min=1, metavar="N", help="How many runs train at a time, each on a GPU of its own."
+        ),
     ] = 1,
     slurm: Slurm = False,
     slurm_option: SlurmOptions = None,

@@ -20,10 +20,17 @@ app = typer.Typer(
 
 @app.command()
 def readme(
-    report: Annotated[Path, typer.Argument(help="The report.json of wefpe verify.")],
-    claims: Annotated[Path, typer.Argument(help="The claims.json of wefpe claims.")],
+    report: Annotated[
+        Path, typer.Argument(metavar="REPORT", help="The report.json of wefpe verify.")
+    ],
+    claims: Annotated[
+        Path, typer.Argument(metavar="CLAIMS", help="The claims.json of wefpe claims.")
+    ],
     page: Annotated[
-        Path, typer.Option("--readme", help="The file to rewrite.", show_default="README.md")
+        Path,
+        typer.Option(
+            "--readme", metavar="FILE", help="The file to rewrite.", show_default="README.md"
+        ),
     ] = pages_with_tables.README,
 ) -> None:
     """Rewrite the tables of precision and of claims in README.md."""
@@ -32,18 +39,26 @@ def readme(
 
 @app.command()
 def fill(
-    folder: Annotated[Path, typer.Argument(help="The folder of the generated files.")],
-    pages: Annotated[list[Path], typer.Argument(help="The pages to rewrite.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder of the generated files.")
+    ],
+    pages: Annotated[list[Path], typer.Argument(metavar="PAGE", help="The pages to rewrite.")],
 ) -> None:
-    """Put each NAME.md of a folder between the markers of that name in the pages."""
+    """Put tables between the markers of pages.
+
+    Each NAME.md of the folder goes between the markers of that name.
+    """
     pages_with_tables.fill_pages(folder, pages)
 
 
 @app.command()
 def analyses(
-    folder: Annotated[Path, typer.Argument(help="The folder of the figures of docs/analyses.md.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder of the figures of docs/analyses.md."),
+    ],
 ) -> None:
-    """Make the figures and tables of docs/analyses.md anew; this takes minutes."""
+    """Make what docs/analyses.md shows anew, in minutes."""
     from training.study.gallery import analyse_for_docs
 
     with Console(stderr=True).status("working") as status:

@@ -53,7 +53,9 @@ def details(known: EncodingDescription) -> list[str | Table]:
 def encodings(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Show these with all their options; all in short if none is given."),
+        typer.Argument(
+            metavar="NAME", help="Show these with all their options; all in short if none is given."
+        ),
     ] = None,
     draw: Annotated[
         Path | None,

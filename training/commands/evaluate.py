@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     split: Annotated[
         Literal["validation", "test"], typer.Option(help="Which images of the run's data.")
     ] = "validation",
@@ -22,7 +22,7 @@ def evaluate(
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Images at a time, of all processes together.")
+        int, typer.Option(min=1, metavar="N", help="Images at a time, of all processes together.")
     ] = 256,
 ) -> int:
     """Evaluate the selected weights of a run, on one device or on many.

@@ -43,12 +43,12 @@ def verify(
         ),
     ] = 0,
 ) -> int:
-    """Run wefpe verify where torch sees the emulated device; takes all of its options.
+    """Run wefpe verify where torch sees the emulated device.
 
-    Rows of this device are named "cuda (emulated)", and `--require cuda` still asks for a real one.
-    Operators of torch run its CPU kernels. Where Triton is installed, the functions of points are
-    kernels that it compiles, and these run as PTX on the host; `--compiled NAME` adds rows of what
-    torch.compile makes of a function.
+    It takes all options of wefpe verify. Rows of this device are named "cuda (emulated)", and
+    `--require cuda` still asks for a real one. Operators of torch run its CPU kernels. Where Triton
+    is installed, the functions of points are kernels that it compiles, and these run as PTX on the
+    host; `--compiled NAME` adds rows of what torch.compile makes of a function.
     """
     install_device(Arithmetic(perturb, fuse) if perturb or fuse else None)
     from training.cli import main
@@ -59,12 +59,13 @@ def verify(
 @app.command()
 def count(
     size: Annotated[
-        str, typer.Option(help="The model whose encodings and step are counted.")
+        str, typer.Option(metavar="SIZE", help="The model whose encodings and step are counted.")
     ] = "tiny",
 ) -> int:
-    """Count launches, copies and waits of a training step, by encoding, on the emulated device.
+    """Count launches, copies and waits of a training step.
 
-    Kernels of Triton are compiled and counted, not executed.
+    They are counted for each encoding, on the emulated device. Kernels of Triton are compiled and
+    counted, not executed.
     """
     from verification.gpu import emulated_cuda, triton_driver
 
@@ -114,7 +115,7 @@ def kernels(
         typer.Option("--record", help="Make what is measured the new ceilings (in the checkout)."),
     ] = False,
 ) -> int:
-    """Compile the functions for two GPUs and compare the kernels with committed ceilings.
+    """Compile the functions for two GPUs and judge the kernels.
 
     The table shows each figure and its ceiling: kernels and launches of one call, double-precision
     parameters of single-precision code, and for sm_80 and sm_90 what ptxas reports of the registers

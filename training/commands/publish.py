@@ -9,8 +9,12 @@ import typer
 
 
 def publish(
-    comparison: Annotated[Path, typer.Argument(help="The folder of wefpe compare.")],
-    folder: Annotated[Path, typer.Argument(help="The folder that gets the rows and configs.")],
+    comparison: Annotated[
+        Path, typer.Argument(metavar="COMPARISON", help="The folder of wefpe compare.")
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder that gets the rows and configs.")
+    ],
 ) -> None:
     """Add the rows of a comparison and their configs to a folder.
 

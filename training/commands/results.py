@@ -9,7 +9,9 @@ import typer
 
 
 def results(
-    folder: Annotated[Path, typer.Argument(help="A folder with a folder for each part.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder with a folder for each part.")
+    ],
 ) -> None:
     """Make the tables and pictures of a published study anew from its rows; train nothing."""
     from training.study.results import write_results

@@ -14,17 +14,28 @@ PerChannel = Annotated[str | None, typer.Option(metavar="R,G,B", help="Of pixels
 
 def score(
     weights: Annotated[
-        str, typer.Argument(help="A file of weights with timm's names, or hf-hub:OWNER/NAME.")
+        str,
+        typer.Argument(
+            metavar="WEIGHTS", help="A file of weights with timm's names, or hf-hub:OWNER/NAME."
+        ),
     ],
     images: Annotated[
-        Path, typer.Argument(help="A folder of class folders, or one with such a folder val/.")
+        Path,
+        typer.Argument(
+            metavar="IMAGES", help="A folder of class folders, or one with such a folder val/."
+        ),
     ],
     image_size: Annotated[
-        int | None, typer.Option(min=1, help="Side of what the model sees; that of the weights.")
+        int | None,
+        typer.Option(
+            min=1, metavar="PIXELS", help="Side of what the model sees; that of the weights."
+        ),
     ] = None,
     crop_pct: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1.0, help="Share of the shorter side that is cut out."),
+        typer.Option(
+            min=0.01, max=1.0, metavar="SHARE", help="Share of the shorter side that is cut out."
+        ),
     ] = None,
     interpolation: Annotated[
         Literal["bilinear", "bicubic"] | None, typer.Option(help="How images are resized.")
@@ -34,11 +45,12 @@ def score(
     ] = None,
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="Of pixels from 0 to 1.")] = None,
     heads: Annotated[
-        int | None, typer.Option(min=1, help="Heads of attention; one for each 64 channels.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Heads of attention; one for each 64 channels."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images at a time.")] = 64,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads that decode; one for each core.")
+        int | None, typer.Option(min=1, metavar="N", help="Threads that decode; one for each core.")
     ] = None,
     damaged: Annotated[
         Literal["stop", "blank"],

@@ -42,7 +42,8 @@ def train(
         typer.Argument(help="Keys set otherwise, such as training.epochs=3.", metavar="KEY=VALUE"),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the run goes; runs/CONFIG-seedN if not given.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the run goes; runs/CONFIG-seedN if not given."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the folder, if there is one.")

@@ -138,7 +138,9 @@ def verify(
             "backend. With --record the points found join those that every report measures.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Where the search begins.")] = SEED,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="SEED", help="Where the search begins.")
+    ] = SEED,
 ) -> int:
     """Measure every array backend against the oracle and judge it.
 

@@ -161,26 +161,55 @@ class AbstractEncoding(nn.Module):
         self._pass = PassInThread()
 
     def additive(self, grid: Grid) -> Tensor | None:
-        """What is added to the patch tokens, (height*width, dim); None if nothing is."""
+        """What is added to the patch tokens, (height*width, dim); None if nothing is.
+
+        Like all answers it has the dtype and the device of the encoding, and gradients.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> build_encoding("weierstrass", **size).additive((4, 6)).shape
+        torch.Size([24, 48])
+        """
         checked_grid(grid)
         return None
 
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
-        """q and k of the patch tokens, (batch, heads, height*width, head_dim), with position."""
+        """q and k of the patch tokens, (batch, heads, height*width, head_dim), with position.
+
+        They keep their dtype and device. `layer` counts from 0.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> q = k = torch.ones(1, 3, 24, 16)
+        >>> turned, _ = build_encoding("rope_axial", **size).rotate(q, k, (4, 6), layer=0)
+        >>> torch.allclose(turned.norm(dim=-1), q.norm(dim=-1))
+        True
+        """
         self.check_tokens(q, k, grid, layer)
         return q, k
 
     def bias(self, grid: Grid, layer: int) -> Tensor | None:
         """What is added to the attention logits, (heads, height*width, height*width), or None.
 
-        The first position index belongs to the query, the second to the key.
+        The first position index belongs to the query, the second to the key. `layer` counts from 0.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> build_encoding("weierstrass_green", **size).bias((4, 6), layer=0).shape
+        torch.Size([3, 24, 24])
         """
         checked_grid(grid)
         self.check_layer(layer)
         return None
 
     def prefix(self, n: int) -> Tensor | None:
-        """What is added to the first `n` tokens (class token first, then registers), or None."""
+        """What is added to the first `n` tokens (class token first, then registers), or None.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> build_encoding("learned", **size).prefix(1).shape
+        torch.Size([1, 48])
+        """
         check_prefix(n)
         return None
 
@@ -191,7 +220,13 @@ class AbstractEncoding(nn.Module):
 
         `points` (..., tokens, 2) are shares of the width and the height of the image: the patch in
         row r and column c of a grid is at ((c + 1/2)/width, (r + 1/2)/height). What an encoding
-        counts in patches is counted in those of the grid that it is made for.
+        counts in patches is counted in those of the grid that it is made for. `InputError` if the
+        encoding knows whole grids only.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> build_encoding("weierstrass", **size).additive_at(torch.rand(8, 5, 2)).shape
+        torch.Size([8, 5, 48])
         """
         checked_points(points)
         self._check_neutral("additive")
@@ -201,6 +236,11 @@ class AbstractEncoding(nn.Module):
         """What is added to the attention logits of tokens at any places, or None.
 
         It is (..., heads, tokens, tokens); `points` are those of `additive_at`.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> build_encoding("weierstrass_heat", **size).bias_at(torch.rand(5, 2), layer=0).shape
+        torch.Size([3, 5, 5])
         """
         checked_points(points)
         self.check_layer(layer)
@@ -211,6 +251,13 @@ class AbstractEncoding(nn.Module):
         """q and k (batch, heads, tokens, head_dim) of tokens at any places, with position.
 
         `points` are those of `additive_at`, the same for the batch or one set for each image.
+
+        >>> from training.encodings import build_encoding
+        >>> size = {"dim": 48, "depth": 2, "num_heads": 3, "grid": (4, 4)}
+        >>> q = k = torch.ones(1, 3, 5, 16)
+        >>> encoding = build_encoding("rope_axial", **size)
+        >>> encoding.rotate_at(q, k, torch.rand(5, 2), layer=0)[0].shape
+        torch.Size([1, 3, 5, 16])
         """
         checked_points(points)
         self.check_layer(layer)
@@ -287,6 +334,7 @@ class AbstractEncoding(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """The device of the tables."""
         return self._like.device
 
     @property
@@ -330,6 +378,7 @@ class AbstractEncoding(nn.Module):
             return made
 
     def check_layer(self, layer: int) -> None:
+        """Raise `InputError` unless there is a layer of that number, counted from 0."""
         if not 0 <= layer < self.size.depth:
             raise InputError(f"layer {layer!r} is not one of the {self.size.depth} layers from 0")
 

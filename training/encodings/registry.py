@@ -74,7 +74,11 @@ _ENCODINGS: dict[str, EncodingEntry] = {
 
 
 def available_encodings() -> tuple[str, ...]:
-    """Names `build_encoding` knows, the built-in ones first."""
+    """Names `build_encoding` knows, the built-in ones first.
+
+    >>> available_encodings()[:3]
+    ('none', 'learned', 'sincos2d')
+    """
     return tuple(_ENCODINGS)
 
 
@@ -93,6 +97,20 @@ def register_encoding(encoding: AnyEncoding) -> AnyEncoding:
     ------
     InputError
         It is no such class, lacks a class attribute, or the name is taken.
+
+    Examples
+    --------
+    >>> from training.encodings.encoding import AbstractEncoding
+    >>> class Columns(AbstractEncoding):
+    ...     name, kind = "columns", "additive"
+    ...     summary, formula = "the number of the column", "x_i + column"
+    ...     def __init__(self, size, options):
+    ...         super().__init__(size)
+    ...     def additive(self, grid):
+    ...         columns = self._like.new_ones(grid).cumsum(1)
+    ...         return columns.reshape(-1, 1).expand(-1, self.size.dim)
+    >>> build_encoding(register_encoding(Columns).name, dim=6, depth=1, num_heads=1, grid=(2, 3))
+    ... # doctest: +SKIP
     """
     from training.encodings.encoding import AbstractEncoding
 
@@ -184,6 +202,12 @@ def build_encoding(
     InputError
         A size is not a positive integer, or not divisible as the encoding needs; or a patch would
         lie on a pole.
+
+    Examples
+    --------
+    >>> encoding = build_encoding("weierstrass", dim=192, depth=12, num_heads=3, grid=(14, 14))
+    >>> encoding.additive((16, 9)).shape  # any grid
+    torch.Size([144, 192])
     """
     encoding = encoding_class(name)
     size = EncodingSize.checked(dim, depth, num_heads, grid)
@@ -234,7 +258,16 @@ def describe_encoding(
     grid: Grid = (14, 14),
     **options: Any,
 ) -> EncodingDescription:
-    """Name, kind, formula, options and learned parameters, by default for ViT-Ti/16 at 224."""
+    """Name, kind, formula, options and learned parameters, by default for ViT-Ti/16 at 224.
+
+    The parameters are those of `build_encoding`, and so are the errors.
+
+    Examples
+    --------
+    >>> description = describe_encoding("learned")
+    >>> description.formula, description.parameter_count
+    ('x_i + E_i', 37824)
+    """
     made = build_encoding(name, dim=dim, depth=depth, num_heads=num_heads, grid=grid, **options)
     encoding = type(made)
     return EncodingDescription(

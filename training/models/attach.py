@@ -55,6 +55,15 @@ def attach(model: Model, encoding: AbstractEncoding) -> Model:
         An encoding is attached already, or does not fit, or the model has parts (patch dropping,
         another attention, patches from a convolutional network, a distillation token) in which
         an encoding could not act. The model is then as it was.
+
+    Examples
+    --------
+    >>> import timm, torch, wefpe  # doctest: +SKIP
+    >>> model = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True)  # doctest: +SKIP
+    >>> size = {"dim": 192, "depth": 12, "num_heads": 3, "grid": (14, 14)}
+    >>> encoding = wefpe.encodings.build_encoding("weierstrass", **size)  # doctest: +SKIP
+    >>> wefpe.attach(model, encoding)(torch.zeros(1, 3, 224, 320)).shape  # doctest: +SKIP
+    torch.Size([1, 1000])
     """
     core, attachment_class, numbers = _recognised(model)
     if hasattr(core, _KEEPER) or hasattr(core, "encoding"):
@@ -70,7 +79,12 @@ def attach(model: Model, encoding: AbstractEncoding) -> Model:
 
 
 def detach(model: nn.Module) -> AbstractEncoding:
-    """Undo `attach`: the model gets its own learned table back; returns the encoding."""
+    """Undo `attach`: the model gets its own learned table back; returns the encoding.
+
+    It changes the model in place. `InputError` if no encoding is attached to it.
+
+    >>> encoding = wefpe.detach(model)  # doctest: +SKIP
+    """
     core, _, _ = _recognised(model)
     attachment: AbstractAttachment | None = getattr(core, _KEEPER, None)
     if attachment is None:

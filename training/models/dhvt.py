@@ -263,6 +263,14 @@ def build_dhvt(
 
     `encoding`, `encoding_options` and `image_size` are those of `training.models.vit.build_vit`.
     By default the encoding is built for images of 32 pixels, with patches of 16 for 224 pixels.
+    `options` go to `HybridVisionTransformer`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = build_dhvt(encoding="weierstrass", num_classes=10).eval()
+    >>> model(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
     numbers: dict[str, Any] = DHVT_SHAPE._asdict()
     numbers |= {"num_heads": num_heads, "patch_size": patch_size, **options}

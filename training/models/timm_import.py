@@ -24,6 +24,11 @@ def import_timm() -> Any:
     ------
     MissingDependencyError
         timm is not installed.
+
+    Examples
+    --------
+    >>> timm = import_timm()  # doctest: +SKIP
+    >>> timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True)  # doctest: +SKIP
     """
     try:
         import torchvision  # type: ignore[import-not-found, unused-ignore] # noqa: F401

@@ -236,6 +236,13 @@ def build_vit(
         (height, width) in pixels the encoding is built for; the model itself takes any.
     **options
         Passed to `VisionTransformer`; they win over the numbers of the size.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = build_vit("micro", encoding="weierstrass", num_classes=10).eval()
+    >>> model(torch.zeros(1, 3, 32, 48)).shape  # any rectangle of patches
+    torch.Size([1, 10])
     """
     if size not in VIT_SIZES:
         raise InputError(f"unknown size {size!r}; there are {', '.join(VIT_SIZES)}")

@@ -77,6 +77,10 @@ def encoding_table(
     ------
     InputError
         The encoding adds no table, or there is no such channel or patch.
+
+    Examples
+    --------
+    >>> encoding_table(encoding, channels=(0, 1)).savefig("table.png")  # doctest: +SKIP
     """
     grid, query = _places(encoding, grid, query)
     return draw_picture(table_picture(encoding, grid, query, channels))
@@ -91,7 +95,10 @@ def encoding_rotation(
 ) -> Any:
     """Cosines of the angles by which an encoding turns queries and keys, and their product.
 
-    `pairs` are heads and pairs of channels; the others are as in `encoding_table`.
+    `pairs` are heads and pairs of channels; the others, and the result, are as in
+    `encoding_table`.
+
+    >>> encoding_rotation(encoding, grid=(14, 20)).savefig("rotation.png")  # doctest: +SKIP
     """
     grid, query = _places(encoding, grid, query)
     return draw_picture(rotation_picture(encoding, grid, query, pairs))
@@ -106,7 +113,10 @@ def encoding_bias(
 ) -> Any:
     """The bias of each head on the attention of one patch, and the softmax of the first.
 
-    The parameters are those of `encoding_table`.
+    The parameters are those of `encoding_table`, with `layer` counted from 0, and so is the
+    result.
+
+    >>> encoding_bias(encoding, query=(0, 0)).savefig("bias.png")  # doctest: +SKIP
     """
     grid, query = _places(encoding, grid, query)
     return draw_picture(bias_picture(encoding, grid, query, layer))
@@ -130,6 +140,10 @@ def attention(model: Any, image: Any, *, layer: int = -1, query: Place | None = 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> attention(model, image, layer=0, query=(3, 4)).savefig("attention.png")  # doctest: +SKIP
     """
     import torch
 

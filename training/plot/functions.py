@@ -75,6 +75,11 @@ def domain_colouring(
     ------
     InputError
         The function is unknown or gives values of another shape, or the lattice is too thin.
+
+    Examples
+    --------
+    >>> domain_colouring("wp", Lattice(1.0, 0.3 + 0.9j)).savefig("wp.png")  # doctest: +SKIP
+    >>> domain_colouring(lambda z: z**3 - 1, Lattice(1, 1j)).savefig("cube.png")  # doctest: +SKIP
     """
     shown = portrait(function, lattice, side=side)
     with figure_settings():
@@ -91,7 +96,10 @@ def surface(
 ) -> Any:
     """A function as a surface: log10 of its modulus as height, cut at both ends.
 
-    The colour is the argument. The parameters are those of `domain_colouring`.
+    The colour is the argument. The parameters are those of `domain_colouring`, and so is the
+    result.
+
+    >>> surface("wp_prime", Lattice(1.0, 0.3 + 0.9j)).savefig("surface.png")  # doctest: +SKIP
     """
     shown = portrait(function, lattice, side=side)
     with figure_settings():
@@ -106,7 +114,9 @@ def surface(
 def period_cell(lattice: Lattice) -> Any:
     """The period cell with the lattice points, the half-periods and the zeros of wp and wp'.
 
-    The cell of the reduced basis is dashed.
+    The cell of the reduced basis is dashed. The result is a matplotlib figure.
+
+    >>> period_cell(Lattice(1.0, 2.3 + 0.9j)).savefig("cell.png")  # doctest: +SKIP
     """
     shown = {name: portrait(name, lattice, side=2) for name in ("wp", "wp_prime")}
     reduced, _ = lattice.reduced()

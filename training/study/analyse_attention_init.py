@@ -216,7 +216,10 @@ def initial_attention_analysis(
     seeds: Options.Seeds = range(5),
     *,
     query: Options.Query = None,
-    image: Annotated[str, typer.Option(help="zero, noise, or the path of a photograph.")] = "zero",
+    image: Annotated[
+        str,
+        typer.Option(metavar="zero|noise|PHOTO", help="zero, noise, or the path of a photograph."),
+    ] = "zero",
     start: Annotated[Start, typer.Option(help="How the weights of the model start.")] = "timm",
     progress: Progress = silent,
 ) -> Analysis:

@@ -140,6 +140,7 @@ def decay_analysis(
         list[str] | None,
         typer.Option(
             "--protocol",
+            metavar="PROTOCOL",
             help="ours, paper or authors. Repeat the option for each; the default is all three.",
         ),
     ] = None,
@@ -147,12 +148,14 @@ def decay_analysis(
         list[str] | None,
         typer.Option(
             "--detail",
+            metavar="NAME[:OPTIONS]",
             help="An encoding to draw in four panels, as it starts from the first seed. Repeat "
             "the option for each; the default is the first encoding.",
         ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=1, help="How often the patches are resampled for each seed.")
+        int,
+        typer.Option(min=1, metavar="N", help="How often the patches are resampled for each seed."),
     ] = 200,
     progress: Progress = silent,
 ) -> Analysis:

@@ -114,7 +114,8 @@ def relative_analysis(
         EncodingChoice,
         ReadBy(EncodingChoice),
         typer.Option(
-            help="The weierstrass encoding whose wp(zj - zi) is wanted, by default as it is."
+            metavar="NAME[:OPTIONS]",
+            help="The weierstrass encoding whose wp(zj - zi) is wanted, by default as it is.",
         ),
     ] = _SOURCE,
     grid: Options.GridShape = GRID,

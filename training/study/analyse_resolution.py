@@ -316,6 +316,7 @@ def resolution_analysis(
         ReadBy(str, is_repeated=True),
         typer.Option(
             "--method",
+            metavar="METHOD",
             help="Resample learned tables by this method as well as by that of their config. "
             "Repeat the option for each; the default is every method.",
         ),
@@ -324,7 +325,7 @@ def resolution_analysis(
         bool,
         typer.Option("--own-rule", help="Resample learned tables only as their config says."),
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images at a time.")] = 256,
     progress: Progress = silent,
 ) -> Analysis:
     """Accuracy of finished runs at other image sizes than that of training.

@@ -297,7 +297,7 @@ def rollout_analysis(
     images: Options.Images = None,
     *,
     test_images: Annotated[
-        int, typer.Option(min=1, help="How many test images of the run to show.")
+        int, typer.Option(min=1, metavar="N", help="How many test images of the run to show.")
     ] = 4,
     image_size: Annotated[
         ImageSize | None,
@@ -312,16 +312,18 @@ def rollout_analysis(
         Sequence[float],
         ReadBy(partial(_read_channels, "mean")),
         typer.Option(
+            metavar="NUMBERS",
             help="What is subtracted from pixels for models from files of weights, one number or "
-            "three. A run has its own. The default is 0.5."
+            "three. A run has its own. The default is 0.5.",
         ),
     ] = (0.5,),
     std: Annotated[
         Sequence[float],
         ReadBy(partial(_read_channels, "std")),
         typer.Option(
+            metavar="NUMBERS",
             help="What the differences from the mean are divided by, one number or three. The "
-            "default is 0.5."
+            "default is 0.5.",
         ),
     ] = (0.5,),
     progress: Progress = silent,

@@ -40,14 +40,17 @@ def surface_analysis(
         EncodingChoice,
         ReadBy(EncodingChoice),
         typer.Option(
-            "--encoding", "-e", help="Show its lattice and its patches. The default is weierstrass."
+            "--encoding",
+            "-e",
+            metavar="NAME[:OPTIONS]",
+            help="Show its lattice and its patches. The default is weierstrass.",
         ),
     ] = _DEFAULT,
     *,
     half_periods: Annotated[
         Lattice | None,
         ReadBy(read_lattice),
-        typer.Option(help="Show this lattice instead, as in 1,0.3+0.9j (omega1, omega3)."),
+        typer.Option(metavar="OMEGA1,OMEGA3", help="Show this lattice instead, as in 1,0.3+0.9j."),
     ] = None,
     grid: Options.GridShape = GRID,
     seed: Options.Seed = 0,

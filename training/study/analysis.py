@@ -150,6 +150,7 @@ class Options:
         typer.Option(
             "--encoding",
             "-e",
+            metavar="NAME[:OPTIONS]",
             help="An encoding, with options as in weierstrass:fidelity=paper,alpha_u=0.4. "
             "Repeat the option for each.",
         ),
@@ -157,22 +158,28 @@ class Options:
     GridShape = Annotated[
         Grid,
         ReadBy(read_grid),
-        typer.Option("--grid", help="HEIGHTxWIDTH in patches. The default is 14x14."),
+        typer.Option(
+            "--grid", metavar="HEIGHTxWIDTH", help="The grid in patches. The default is 14x14."
+        ),
     ]
     Query = Annotated[
         tuple[int, int] | None,
         ReadBy(read_patch),
         typer.Option(
-            help="ROWxCOLUMN of the patch that is shown, counted from 0. The default is the middle."
+            metavar="ROWxCOLUMN",
+            help="The patch that is shown, counted from 0. The default is the middle.",
         ),
     ]
     Seed = Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="The seed of the encodings' random weights.")
+        int,
+        typer.Option(
+            min=0, max=2**63 - 1, metavar="SEED", help="The seed of the encodings' random weights."
+        ),
     ]
     Seeds = Annotated[
         Sequence[int],
         ReadBy(parse_seeds),
-        typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-4."),
+        typer.Option(metavar="SEEDS", help="Seeds, as in 0,1,2 or 0-4. The default is 0-4."),
     ]
     Runs = Annotated[
         Sequence[Path],
@@ -185,13 +192,16 @@ class Options:
         typer.Option(
             "--image",
             "-i",
+            metavar="PHOTO",
             help="A photograph. Repeat the option for each; the default is the first test images "
             "of the first run.",
         ),
     ]
     Output = Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A new folder. The default is analyses/NAME."),
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="A new folder. The default is analyses/NAME."
+        ),
     ]
 
 

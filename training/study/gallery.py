@@ -127,7 +127,7 @@ def analyse_all(
     seeds: Annotated[
         Sequence[int],
         *Options.Seeds.__metadata__[:1],
-        typer.Option(help="Seeds, as in 0,1,2 or 0-4. The default is 0-2."),
+        typer.Option(metavar="SEEDS", help="Seeds, as in 0,1,2 or 0-4. The default is 0-2."),
     ] = range(3),
     *,
     runs: Annotated[
@@ -135,6 +135,7 @@ def analyse_all(
         ReadBy(Path, is_repeated=True),
         typer.Option(
             "--run",
+            metavar="RUN",
             help="A finished run to look at. Repeat the option for each; by default each encoding "
             "is trained on digits for a few epochs.",
         ),

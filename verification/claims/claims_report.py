@@ -161,8 +161,14 @@ def _rows(checked: Sequence[CheckedClaim]) -> list[tuple[str, ...]]:
 
 
 def as_markdown(checked: Sequence[CheckedClaim]) -> str:
-    table = markdown_table(_HEADINGS, _rows(checked))
-    return f"# {TITLE}\n\n{summary(checked)}\n\n{versions_and_platform()}\n\n{table}"
+    """The verdicts as a table that fits a page, and the evidence below it."""
+    rows = [(c.claim.id, c.verdict, c.claim.statement, c.claim.correction) for c in checked]
+    table = markdown_table(("claim", "verdict", "statement", "correction"), rows)
+    evidence = "\n".join(f"- **{c.claim.id}** ({c.claim.place}): {c.evidence}" for c in checked)
+    return (
+        f"# {TITLE}\n\n{summary(checked)}\n\n{versions_and_platform()}\n\n{table}\n"
+        f"## Evidence\n\nLines are those of the source of the paper.\n\n{evidence}\n"
+    )
 
 
 def as_html(checked: Sequence[CheckedClaim]) -> str:

@@ -291,14 +291,15 @@ def mutants(
         typer.Option(metavar="|".join(MODULES), help="Damage this module only; may be repeated."),
     ] = None,
     function: Annotated[
-        str | None, typer.Option(help="Damage the function of this name only.")
+        str | None, typer.Option(metavar="NAME", help="Damage the function of this name only.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Judge this number of mutants, drawn at random.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Judge this number of mutants, drawn at random."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the random sample.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="SEED", help="The seed of the random sample.")] = 0,
     output: Annotated[
-        Path | None, typer.Option(help="Write the result to this Markdown file.")
+        Path | None, typer.Option(metavar="FILE", help="Write the result to this Markdown file.")
     ] = None,
 ) -> None:
     """Damage the kernel and reduction modules in many small ways, and see that it is noticed.

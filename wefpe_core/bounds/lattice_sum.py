@@ -58,6 +58,15 @@ def paired_sum_bound(
     -------
     TruncationBound
         Infinite where ``theta >= 1``.
+
+    Examples
+    --------
+    >>> from wefpe_core import Lattice, get_backend
+    >>> backend, lattice = get_backend("numpy"), Lattice(1.0, 0.3 + 1j)
+    >>> p, _ = backend.lattice_sum(0.25, lattice, 20, 20)
+    >>> bound = paired_sum_bound(0.25, 1.0, 0.3 + 1j, m_max=20, n_max=20)
+    >>> bool(abs(p - backend.wp(0.25, lattice)) < bound.wp < 1e-3)
+    True
     """
     point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
     wp, wp_prime = paired_tail(
@@ -78,6 +87,13 @@ def unpaired_sum_bound(
               |\wp'-S'| \le 2(1-\theta)^{-3}T_3.
 
     Parameters and result are those of `paired_sum_bound`.
+
+    Examples
+    --------
+    >>> box = {"m_max": 20, "n_max": 20}
+    >>> unpaired = unpaired_sum_bound(0.25, 1.0, 1j, **box)
+    >>> unpaired.wp > paired_sum_bound(0.25, 1.0, 1j, **box).wp  # it asks less of the sum
+    True
     """
     point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
     wp, wp_prime = _unpaired_tail(
@@ -99,6 +115,13 @@ def signed_sum_bound(
     with :math:`g_4 = g_2/60 - \sum_{box}' w^{-4}`, the sum over the points outside the box
     (DLMF 23.3.1). Parameters and result are those of `paired_sum_bound`; the first call for a
     lattice and box costs a sum over the box.
+
+    Examples
+    --------
+    >>> box = {"m_max": 20, "n_max": 20}
+    >>> signed = signed_sum_bound(0.25, 1.0, 1j, **box)
+    >>> signed.wp < paired_sum_bound(0.25, 1.0, 1j, **box).wp
+    True
     """
     point, m_max, n_max = _checked_box(z, omega1, omega3, m_max, n_max)
     wp, wp_prime = paired_tail(
@@ -123,6 +146,12 @@ def disk_paired_bound(
     The formulas of `paired_sum_bound` hold with :math:`\rho` = radius and a tail sum from
     the Voronoi cells, which tile the plane and reach at most the covering radius far.
     `radius` is in the units of the half-periods.
+
+    Examples
+    --------
+    >>> near, far = (disk_paired_bound(0.25, 1.0, 1j, radius=radius) for radius in (40, 80))
+    >>> 3 < near.wp / far.wp < 5  # it falls with the square of the radius
+    True
     """
     point, disk = _checked_disk(z, omega1, omega3, radius)
     tail_sum = disk_tail_sum(4, point, disk)
@@ -133,7 +162,16 @@ def disk_paired_bound(
 def disk_unpaired_bound(
     z: complex, omega1: complex, omega3: complex, *, radius: float
 ) -> TruncationBound:
-    """The bound of `unpaired_sum_bound` for any finite set that contains the disk."""
+    """The bound of `unpaired_sum_bound` for any finite set that contains the disk.
+
+    The parameters are those of `disk_paired_bound`.
+
+    Examples
+    --------
+    >>> near, far = (disk_unpaired_bound(0.25, 1.0, 1j, radius=radius) for radius in (40, 80))
+    >>> 1.5 < near.wp / far.wp < 3  # it falls with the radius
+    True
+    """
     point, disk = _checked_disk(z, omega1, omega3, radius)
     tail_sum = disk_tail_sum(3, point, disk)
     wp, wp_prime = _unpaired_tail(point.z_abs, radius=disk, tail_sum=tail_sum)

@@ -45,6 +45,15 @@ def laurent_bound(z: complex, omega1: complex, omega3: complex, *, terms: int) -
     -------
     TruncationBound
         Infinite where ``|z| >= |2*omega1|``, beyond the circle of convergence.
+
+    Examples
+    --------
+    >>> from wefpe_core import Lattice
+    >>> lattice, z = Lattice(1.0, 0.3 + 1j), 0.25
+    >>> start = 1 / z**2 + lattice.g2 / 20 * z**2 + lattice.g3 / 28 * z**4
+    >>> bound = laurent_bound(z, 1.0, 0.3 + 1j, terms=2)
+    >>> bool(abs(lattice.wp(z) - start) < bound.wp < 1e-4)
+    True
     """
     point = normalise(z, omega1, omega3)
     last = checked_count("terms", terms, minimum=0) + 1

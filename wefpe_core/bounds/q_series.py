@@ -69,6 +69,11 @@ def q_series_bound(
     -------
     TruncationBound
         Infinite where the series diverges, ``|h| >= R + 1``.
+
+    Examples
+    --------
+    >>> q_series_bound(0.25, 1.0, 0.3 + 1j, rows=2, terms=8).wp < 1e-15
+    True
     """
     point, rows, counts = _checked_series(z, omega1, omega3, rows, terms)
     tail_a, tail_b, tail_constant = _log_ratios(point, rows)
@@ -92,6 +97,11 @@ def q_series_terms_needed(
 
     Pass ``z=omega3`` for a number that serves the whole cell. `tolerance` is absolute, in the
     units of the lattice; `InputError` if no number of terms reaches it.
+
+    Examples
+    --------
+    >>> q_series_terms_needed(1j, 1.0, 1j, rows=2, tolerance=TruncationBound(1e-16, 1e-16))
+    2
     """
 
     def suffices(terms: int) -> bool:

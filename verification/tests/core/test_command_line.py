@@ -85,6 +85,8 @@ def test_every_command_and_the_commands_of_groups_have_one_style_of_help() -> No
         for each in command.params:
             if each.param_type_name == "option":
                 assert (each.help or "").rstrip().endswith("."), f"{name} {each.opts[0]}"
+                for kind in ("<str>", "<path>", "<int", "<float", "<list"):  # Python's words
+                    assert f"{each.opts[-1]} {kind}" not in text, f"{name} {each.opts[0]}"
         names: list[str] = getattr(command, "list_commands", lambda _: [])(context)
         waiting += [(f"{name} {each}", command.get_command(context, each)) for each in names]
     assert len(seen) > 25

@@ -254,7 +254,15 @@ def test_public_modules_of_the_core_import(name):
 
 @pytest.mark.parametrize(
     "module",
-    [*modules_of("wefpe_core"), *modules_of("backends"), "training.encodings.__init__"],
+    [
+        *modules_of("wefpe_core"),
+        *modules_of("backends"),
+        "training.encodings.__init__",
+        "training.encodings.registry",
+        "training.encodings.encoding",
+        "training.models.vit",
+        "training.models.dhvt",
+    ],
 )
 def test_examples_in_docstrings_run(module):
     for library in own_library(module) | ({"torch"} if module.startswith("training") else set()):
