@@ -9,7 +9,7 @@ from typing import Any
 from backends import degenerate, elliptic_integrals, modular
 from backends.constants import Precision
 from backends.pair import ArrayOps, Pair, select
-from wefpe_core.backend import check_lattice, check_real_lattice
+from wefpe_core.backend import check_lattice, check_order, check_real_lattice
 from wefpe_core.degenerate_lattice import DegenerateLattice
 from wefpe_core.elliptic_integrals import EllipticIntegrals
 from wefpe_core.extended import PI
@@ -145,3 +145,49 @@ class ArrayFamily(ModularFunctions[Array_co], EllipticIntegrals[Array_co]):
             return value.scale(factor)
 
         return self._elementwise(formula, lattice.omega1, lattice.omega3)[0]
+
+
+class FunctionsByName(ArrayFamily[Array_co]):
+    """Functions of points that a backend evaluates by the names of `backends.evaluation`."""
+
+    @abstractmethod
+    def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Array_co, ...]:
+        """The complex values of a function, an array for each of its rows."""
+
+    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array_co, Array_co]:
+        if isinstance(lattice, DegenerateLattice):
+            wp, wp_prime = self._wp_and_prime_on_degenerate(z, lattice)
+        else:
+            wp, wp_prime = self._evaluate("wp_and_prime", z, lattice)
+        return wp, wp_prime
+
+    def zeta(self, z: Any, lattice: Lattice) -> Array_co:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.zeta, z, lattice)[0]
+        return self._evaluate("zeta", z, lattice)[0]
+
+    def sigma(self, z: Any, lattice: Lattice) -> Array_co:
+        if isinstance(lattice, DegenerateLattice):
+            return self._on_degenerate(degenerate.sigma, z, lattice)[0]
+        return self._evaluate("sigma", z, lattice)[0]
+
+    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Array_co:
+        z = self._evaluate("inverse_wp", w, lattice)[0]
+        return z if wp_prime is None else self._towards(z, wp_prime, lattice)
+
+    def green(self, z: Any, lattice: Lattice) -> Array_co:
+        value: Any = self._evaluate("green", z, lattice)[0]
+        real: Array_co = value.real
+        return real
+
+    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Array_co:
+        return self._evaluate(f"wp_derivative_{check_order(n)}", z, lattice)[0]
+
+    def log_sigma(self, z: Any, lattice: Lattice) -> Array_co:
+        return self._evaluate("log_sigma", z, lattice)[0]
+
+    def modified_zeta(self, z: Any, lattice: Lattice) -> Array_co:
+        return self._evaluate("modified_zeta", z, lattice)[0]
+
+    def modified_sigma(self, z: Any, lattice: Lattice) -> Array_co:
+        return self._evaluate("modified_sigma", z, lattice)[0]

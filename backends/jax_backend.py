@@ -26,8 +26,8 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
-from backends import algebra, degenerate, modular_arrays
-from backends.array_family import ArrayFamily
+from backends import algebra, modular_arrays
+from backends.array_family import FunctionsByName
 from backends.constants import (
     DOUBLE,
     SINGLE,
@@ -58,7 +58,6 @@ from wefpe_core.backend import (
     BackendCapabilities,
     check_count,
     check_lattice,
-    check_order,
     check_truncation,
     check_unmasked,
     instead_of_exact,
@@ -444,7 +443,7 @@ def _table(lattice: Lattice, precision: Precision) -> npt.NDArray[Any]:
     return np.array(flat_constants(prepared), precision.name)
 
 
-class JaxBackend(ArrayJacobiFunctions[Array], ArrayFamily[Array], AbstractBackend[Array]):
+class JaxBackend(ArrayJacobiFunctions[Array], FunctionsByName[Array], AbstractBackend[Array]):
     """Weierstrass functions of JAX's arrays, with gradients in z, omega1 and omega3.
 
     complex64 and complex128 arrays keep their dtype; real ones give the complex dtype of the same
@@ -468,42 +467,6 @@ class JaxBackend(ArrayJacobiFunctions[Array], ArrayFamily[Array], AbstractBacken
     def from_numpy(self, array: Any, device: str | None = None) -> Array:
         place = None if device is None else jax.devices(device)[0]
         return jax.device_put(array, place)
-
-    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Array, Array]:
-        if isinstance(lattice, DegenerateLattice):
-            wp, wp_prime = self._wp_and_prime_on_degenerate(z, lattice)
-            return wp, wp_prime
-        wp, wp_prime = self._evaluate("wp_and_prime", z, lattice)
-        return wp, wp_prime
-
-    def zeta(self, z: Any, lattice: Lattice) -> Array:
-        if isinstance(lattice, DegenerateLattice):
-            return self._on_degenerate(degenerate.zeta, z, lattice)[0]
-        return self._evaluate("zeta", z, lattice)[0]
-
-    def sigma(self, z: Any, lattice: Lattice) -> Array:
-        if isinstance(lattice, DegenerateLattice):
-            return self._on_degenerate(degenerate.sigma, z, lattice)[0]
-        return self._evaluate("sigma", z, lattice)[0]
-
-    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Array:
-        z = self._evaluate("inverse_wp", w, lattice)[0]
-        return z if wp_prime is None else self._towards(z, wp_prime, lattice)
-
-    def green(self, z: Any, lattice: Lattice) -> Array:
-        return self._evaluate("green", z, lattice)[0].real
-
-    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Array:
-        return self._evaluate(f"wp_derivative_{check_order(n)}", z, lattice)[0]
-
-    def log_sigma(self, z: Any, lattice: Lattice) -> Array:
-        return self._evaluate("log_sigma", z, lattice)[0]
-
-    def modified_zeta(self, z: Any, lattice: Lattice) -> Array:
-        return self._evaluate("modified_zeta", z, lattice)[0]
-
-    def modified_sigma(self, z: Any, lattice: Lattice) -> Array:
-        return self._evaluate("modified_sigma", z, lattice)[0]
 
     def laurent_coefficients(self, lattice: Lattice, count: int) -> Array:
         check_lattice(lattice)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from backends import algebra, degenerate, torch_modular
-from backends.array_family import ArrayFamily
+from backends import algebra, torch_modular
+from backends.array_family import FunctionsByName
 from backends.constants import (
     Precision,
     SeriesConstants,
@@ -48,7 +48,6 @@ from wefpe_core.backend import (
     BackendCapabilities,
     check_count,
     check_lattice,
-    check_order,
     check_truncation,
 )
 from wefpe_core.degenerate_lattice import DegenerateLattice
@@ -61,7 +60,7 @@ from wefpe_core.modular import laurent_from_invariants
 class TorchBackend(
     HeatOfArrays[Tensor],
     ArrayJacobiFunctions[Tensor],
-    ArrayFamily[Tensor],
+    FunctionsByName[Tensor],
     AbstractBackend[Tensor],
 ):
     """Weierstrass functions of torch tensors, with gradients in z, omega1 and omega3.
@@ -104,42 +103,6 @@ class TorchBackend(
         if not isinstance(compile, bool):
             raise InputError(f"compile must be True or False, got {compile!r}")
         self._compile = compile
-
-    def wp_and_prime(self, z: Any, lattice: Lattice) -> tuple[Tensor, Tensor]:
-        if isinstance(lattice, DegenerateLattice):
-            wp, wp_prime = self._wp_and_prime_on_degenerate(z, lattice)
-            return wp, wp_prime
-        wp, wp_prime = self._evaluate("wp_and_prime", z, lattice)
-        return wp, wp_prime
-
-    def zeta(self, z: Any, lattice: Lattice) -> Tensor:
-        if isinstance(lattice, DegenerateLattice):
-            return self._on_degenerate(degenerate.zeta, z, lattice)[0]
-        return self._evaluate("zeta", z, lattice)[0]
-
-    def sigma(self, z: Any, lattice: Lattice) -> Tensor:
-        if isinstance(lattice, DegenerateLattice):
-            return self._on_degenerate(degenerate.sigma, z, lattice)[0]
-        return self._evaluate("sigma", z, lattice)[0]
-
-    def inverse_wp(self, w: Any, lattice: Lattice, wp_prime: Any = None) -> Tensor:
-        z = self._evaluate("inverse_wp", w, lattice)[0]
-        return z if wp_prime is None else self._towards(z, wp_prime, lattice)
-
-    def green(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate("green", z, lattice)[0].real
-
-    def wp_derivative(self, z: Any, lattice: Lattice, n: int) -> Tensor:
-        return self._evaluate(f"wp_derivative_{check_order(n)}", z, lattice)[0]
-
-    def log_sigma(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate("log_sigma", z, lattice)[0]
-
-    def modified_zeta(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate("modified_zeta", z, lattice)[0]
-
-    def modified_sigma(self, z: Any, lattice: Lattice) -> Tensor:
-        return self._evaluate("modified_sigma", z, lattice)[0]
 
     def laurent_coefficients(self, lattice: Lattice, count: int) -> Tensor:
         check_lattice(lattice)
