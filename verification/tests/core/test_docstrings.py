@@ -90,7 +90,7 @@ def test_every_function_of_the_reference_has_an_example(page):
 
 # What each evaluation has to say: what goes in, where the values are, and what is no number.
 SUBJECTS = {
-    "what it takes": r"number|list|array|tensor|what `\w+` does|[Aa]s in|Arguments|Parameters",
+    "what it takes": r"number|list|array|tensor|what\s+`\w+`\s+does|[Aa]s in|Arguments|Parameters",
     "precision and device": r"precision|device|rounded once|`invariants`|[Aa]s in `heat`|`jtheta`",
     "poles and NaN": r"NaN|inf|`heat`|`jtheta`|LatticeError|0/0|converges|is 0",
 }
