@@ -133,10 +133,10 @@ def data(
 ) -> int:
     """Time reading JPEGs beside timm's loader.
 
-    The photographs have 500 x 375 pixels; 1 and 2 workers read them. Both loaders cut random windows
-    of 224 x 224, flip and normalise, on the CPU and by turns; the best pass of each counts, by the
-    clock on the wall. Processor time counts all threads and processes, and depends less on what else
-    the machine does. The memory that a listed file takes is measured with 100,000 files.
+    The photographs have 500 x 375 pixels; 1 and 2 workers read them. Both loaders cut random
+    windows of 224 x 224, flip and normalise, on the CPU and by turns; the best pass of each counts,
+    by the clock on the wall. Processor time counts all threads and processes, and depends less on
+    what else the machine does. The memory that a listed file takes is measured with 100,000 files.
     """
     from verification.bench import time_data
 
