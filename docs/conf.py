@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from training import cli
+from training.commands import explore
 
 project = "wefpe"
 author = "The wefpe developers"
@@ -77,5 +78,20 @@ def _write_command_line(app: Any) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def _show_the_lattice(app: Any, pagename: str, template: str, context: Any, tree: Any) -> None:
+    """The page about ``wefpe explore`` has what that command writes in it."""
+    if pagename == "explore":
+        link = '<p><a href="lattice.html">Open it in a window of its own</a></p>'
+        frame = '<iframe src="lattice.html" title="A lattice to play with"></iframe>'
+        context["body"] += link + frame
+
+
+def _write_the_lattice(app: Any, error: Exception | None) -> None:
+    if error is None:
+        Path(app.outdir, "lattice.html").write_text(explore.page(), encoding="utf-8")
+
+
 def setup(app: Any) -> None:
+    app.connect("html-page-context", _show_the_lattice)
+    app.connect("build-finished", _write_the_lattice)
     app.connect("builder-inited", _write_command_line)

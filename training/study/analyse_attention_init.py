@@ -127,7 +127,9 @@ def draw_maps(found: Sequence[InitialAttention]) -> Any:
 def draw_heads(found: Sequence[InitialAttention]) -> Any:
     """The heads of the first seed: a strip for each encoding with a map for each head."""
     strips = {
-        each.label: [(f"head {number}", head) for number, head in enumerate(each.heads)]
+        f"{each.label}, seed {each.seed}": [
+            (f"head {number}", head) for number, head in enumerate(each.heads)
+        ]
         for each in found
         if each.seed == found[0].seed
     }
@@ -192,14 +194,24 @@ def draw_statistics(found: Sequence[InitialAttention]) -> Any:
             panel.plot(np.mean(values), y, "|", color=BLUE, markersize=11, markeredgewidth=1.6)
         uniform = _UNIFORM.get(name, (found[0].mean.size + 1) / 2.0)
         panel.axvline(uniform, color="0.5", linewidth=0.8, linestyle="--")
-        if name in _ON_LOG_SCALE:
+        if name in _ON_LOG_SCALE and _ranges_over_decades(found, name):
             panel.set_xscale("log")
+        else:
+            panel.locator_params(axis="x", nbins=3)
+            panel.ticklabel_format(axis="x", useOffset=False)
+        panel.tick_params(axis="x", labelsize=6.5)
         panel.set_title(title, fontsize=7.5)
         panel.grid(axis="x")
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.4, -0.6)
     panels[0].set_xlim(-1.08, 1.08)
     return figure
+
+
+def _ranges_over_decades(found: Sequence[InitialAttention], name: str) -> bool:
+    """Whether a log scale has ticks that can be told apart: values differ by a factor of 4."""
+    values = [getattr(each.locality, name) for each in found]
+    return bool(np.max(values) > 4 * np.min(values))
 
 
 # --- The analysis --------------------------------------------------------------------------

@@ -33,12 +33,15 @@ _OF_EPOCHS: tuple[Quantity, ...] = (
     "validation_relative_error",
     "gap",
 )
-_CAPTION = (
+_OF_SEEDS = (
     "Lines are means over seeds, and shades reach from the least to the largest value; a curve of "
-    "one point is a mark with a bar, and curves that are equal in all runs are one in grey. The "
-    "training loss and accuracy are means over the steps of each epoch, with weights that still "
-    "change, on augmented images, with dropout and label smoothing where the config has them, so "
-    "that the gap between training and validation accuracy can be negative."
+    "one point is a mark with a bar. "
+)
+_CAPTION = (
+    "Curves that are equal in all runs are one in grey. The training loss and accuracy are means "
+    "over the steps of each epoch, with weights that still change, on augmented images, with "
+    "dropout and label smoothing where the config has them, so that the gap between training and "
+    "validation accuracy can be negative."
 )
 
 
@@ -165,6 +168,7 @@ def curves_analysis(
     groups = group_trainings(read_trainings(runs))
     labelled = [(label, each.experiment) for label, group in groups.items() for each in group]
     summaries = [summary(label, each) for label, each in groups.items()]
+    has_seeds = any(len(group) > 1 for group in groups.values())
     reached = {label: reached_rows(label, each, reach or ()) for label, each in groups.items()}
     with figure_settings():
         figure = draw_groups(groups, reached)
@@ -177,7 +181,7 @@ def curves_analysis(
     return Analysis(
         name="curves",
         title="Training dynamics",
-        caption=f"{_CAPTION} {runs_text(labelled)}",
+        caption=f"{_OF_SEEDS if has_seeds else ''}{_CAPTION} {runs_text(labelled)}",
         figures={"curves": figure},
         numbers={"trainings": summaries},
         tables=tables,

@@ -264,7 +264,7 @@ def structure_analysis(
     return Analysis(
         name="structure",
         title="Structure of positional encodings before training",
-        caption=_caption([each.label for each in found], grid, seed),
+        caption=_caption([each.label for each in found], len(choices), grid, seed),
         figures=structure_figures(found[: len(choices)], grid),
         numbers={
             "grid": list(grid),
@@ -277,12 +277,13 @@ def structure_analysis(
     )
 
 
-def _caption(labels: Sequence[str], grid: Grid, seed: int) -> str:
+def _caption(labels: Sequence[str], drawn: int, grid: Grid, seed: int) -> str:
     by_chance, rows = measures.neighbours_by_chance(grid), measures.FEWEST_ROWS
+    controls = f" In the table only: {', '.join(labels[drawn:])}." if labels[drawn:] else ""
     return (
         f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}): "
-        f"{', '.join(labels)}. First and second row: the first two principal components of the "
-        "rows of an added table; for encodings without a table the principal coordinates of the "
+        f"{', '.join(labels[:drawn])}.{controls} First and second row: the first two principal "
+        "components of the rows of an added table; for encodings without a table the principal coordinates of the "
         "matrix of interactions (kernel PCA), of which only the positive part is a space of "
         "vectors. Colour shows the row of the patch, in the second row its column; lines join "
         "neighbours. Neighbours kept: the share of the patches that touch a patch on the grid and "
