@@ -283,8 +283,8 @@ def _caption(labels: Sequence[str], drawn: int, grid: Grid, seed: int) -> str:
     return (
         f"Encodings of a {grid[0]}x{grid[1]} grid as they start (seed {seed}): "
         f"{', '.join(labels[:drawn])}.{controls} First and second row: the first two principal "
-        "components of the rows of an added table; for encodings without a table the principal coordinates of the "
-        "matrix of interactions (kernel PCA), of which only the positive part is a space of "
+        "components of the rows of an added table; for encodings without a table the principal "
+        "coordinates of the matrix of interactions (kernel PCA), of which only the positive part is a space of "
         "vectors. Colour shows the row of the patch, in the second row its column; lines join "
         "neighbours. Neighbours kept: the share of the patches that touch a patch on the grid and "
         "are among its nearest here (eight inside the grid, fewer at its edge); "
