@@ -48,7 +48,8 @@ def installation(tmp_path_factory) -> Installation:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, source / package, ignore=ignored)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, source)
+    said = run(*pip, "wheel", "--verbose", "--no-deps", "--wheel-dir", directory, source)
+    assert "is absent from the `packages` configuration" not in said
     (wheel,) = directory.glob("*.whl")
     environment = directory / "environment"
     venv.create(environment, with_pip=False)
