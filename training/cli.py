@@ -81,7 +81,18 @@ COMMANDS = {
 }
 
 
-class LazyGroup(TyperGroup):
+class NamedCommands(TyperGroup):
+    """A group that says which commands it has to whoever asks for another."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        if args[0] not in known:
+            end = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
+            ctx.fail(f"unknown command {args[0]!r}{end}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NamedCommands):
     """Commands that are imported when they are called: those of `COMMANDS`."""
 
     def summaries(self) -> dict[str, str]:
@@ -104,13 +115,6 @@ class LazyGroup(TyperGroup):
             function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
             found.command(cmd_name)(function)
         return typer.main.get_command(found)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        known = self.summaries()
-        if args[0] not in known:
-            end = did_you_mean(args[0], known) or f"; there are {', '.join(known)}"
-            ctx.fail(f"unknown command {args[0]!r}{end}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -184,6 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
             raise
         message = error.format_message()
+        if message.startswith("No such option: --") and words[0] in ("train", "compare"):
+            message += "; keys of the config are words without dashes, as in training.epochs=3"
         # A group that is called without a command gives its whole help as the message.
         errors.print(message if message.startswith("Usage") else f"{program}: {message}")
         return int(error.exit_code)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+
+from training.cli import NamedCommands
 
 
-class BackendsByDefault(TyperGroup):
+class BackendsByDefault(NamedCommands):
     """A group that runs ``backends`` if the first word names no benchmark."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

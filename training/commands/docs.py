@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from training.cli import NamedCommands
 from verification import readme as pages_with_tables
 
 app = typer.Typer(
+    cls=NamedCommands,
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,

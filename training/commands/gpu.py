@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from training.cli import NamedCommands
 from verification.gpu.ptx_host import Arithmetic, install_device
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(
+    cls=NamedCommands, add_completion=False, rich_markup_mode=None, no_args_is_help=True
+)
 
 _OTHER_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 

@@ -87,8 +87,17 @@ def is_of_an_arm(key: str) -> bool:
 
 
 def parse_arms(texts: Sequence[str]) -> list[Arm]:
-    """The arms in order; an arm that is named twice is an error."""
-    arms = [parse_arm(text) for text in texts]
+    """The arms in order; what is wrong with their names is said at once, also one named twice."""
+    arms, wrong = [], []
+    for text in texts:
+        try:
+            arms.append(parse_arm(text))
+        except InputError as error:
+            wrong.append(str(error))
+    if wrong:
+        first, *others = wrong
+        lines = "\n  - ".join(("several encodings are wrong:", *wrong))
+        raise InputError(lines if others else first)
     labels = [arm.label for arm in arms]
     for label in labels:
         if labels.count(label) > 1:

@@ -142,3 +142,26 @@ def test_a_command_imports_no_more_than_it_needs(words: list[str], libraries: li
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean train?"),
+        (["bench", "modles"], "unknown command 'modles'; did you mean models?"),
+        (["bench", "foo"], "unknown command 'foo'; there are backends, models, training, data"),
+        (["docs", "readmee"], "unknown command 'readmee'; did you mean readme?"),
+        (["analyse", "decy"], "unknown command 'decy'; did you mean decay?"),
+        (["train", "digits", "--epochs", "3"], "without dashes, as in training.epochs=3"),
+        (["train", "digits", "epochs=3"], "did you mean training.epochs?"),
+        (["explore", "--tau", "1"], "Im(tau) must be positive"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_slip_of_the_pen_is_one_line_that_says_what_was_meant(words, said, capsys) -> None:
+    pytest.importorskip("pydantic", reason="configs need it")
+    assert cli.main(words) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""

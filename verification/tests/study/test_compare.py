@@ -62,6 +62,13 @@ def test_an_arm_is_an_encoding_with_options():
     assert config.position_encoding.options == {"fidelity": "authors", "alpha_u": 0.3}
 
 
+def test_all_encodings_that_do_not_exist_are_named_at_once():
+    with pytest.raises(InputError, match="several encodings are wrong") as caught:
+        parse_arms(["weierstras", "learned", "lerned"])
+    assert "did you mean weierstrass?" in str(caught.value)
+    assert "did you mean learned?" in str(caught.value)
+
+
 def test_options_of_the_config_stay_with_its_encoding():
     base = load_config("digits", ["position_encoding.options.alpha_u=0.3"])
     same = change_config(base, parse_arm("weierstrass:g3=0.2").overrides)
