@@ -22,7 +22,7 @@ from wefpe_core import bounds as bounds
 from wefpe_core import get_backend as get_backend
 from wefpe_core import identities as identities
 from wefpe_core import special as special
-from wefpe_core.errors import import_own
+from wefpe_core.errors import MissingDependencyError, import_own, missing_dependency
 
 if TYPE_CHECKING:  # what an editor and a type checker see of the names below
     from training import encodings as encodings
@@ -46,13 +46,25 @@ _LAZY = {
 }
 
 
+_OF_THE_ENCODINGS = ("torch", "pydantic", "safetensors")  # what their extra installs
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'wefpe' has no attribute {name!r}")
     module, attribute = _LAZY[name]
-    found = import_own(module)
+    try:
+        found = import_own(module)
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_THE_ENCODINGS:
+            raise
+        message = missing_dependency(f"wefpe.{name}", error.name, "encodings")
+        raise MissingDependencyError(message) from error
     return found if attribute is None else getattr(found, attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY} - {"Any", "TYPE_CHECKING", "annotations", "import_own"})
+    imported = {"Any", "TYPE_CHECKING", "annotations", "import_own"}
+    return sorted(
+        {*globals(), *_LAZY} - imported - {"MissingDependencyError", "missing_dependency"}
+    )

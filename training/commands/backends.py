@@ -20,11 +20,13 @@ def backends() -> None:
     for heading in ("backend", "what it is for", "here", "verification"):
         table.add_column(heading, overflow="fold")
     damaged: dict[str, None] = {}
+    missing: list[str] = []
     for row in backend_descriptions():
         try:
             get_backend(row.name)
         except WefpeError as error:
-            table.add_row(row.name, row.purpose, escape(str(error)), "")
+            table.add_row(row.name, row.purpose, "no", "")
+            missing.append(str(error))
             continue
         for number, device in enumerate(devices_of(row.name)):
             text, lines = _verification(row.name, device)
@@ -33,6 +35,8 @@ def backends() -> None:
             table.add_row(f"{row.name} {device}", purpose, "works", escape(text))
     console = Console()
     console.print(table)
+    for line in missing:  # long commands, which no column could hold
+        console.print(escape(line), soft_wrap=True, highlight=False)
     for line in damaged:
         console.print(f"passed over: {escape(line)}", soft_wrap=True, highlight=False)
     console.print(f"receipts are in {receipts_folder()}", soft_wrap=True, highlight=False)
