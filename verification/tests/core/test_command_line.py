@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from training import cli
-from wefpe_core import __version__
+from wefpe_core import WefpeError, __version__
 
 
 def test_the_command_line_knows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,3 +165,15 @@ def test_a_slip_of_the_pen_is_one_line_that_says_what_was_meant(words, said, cap
     assert said in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_what_is_missing_stands_below_the_table_of_backends(monkeypatch, capsys) -> None:
+    from training.commands import backends
+
+    def absent(name: str) -> Any:
+        raise WefpeError(f"{name} needs a library; run: pip install something")
+
+    monkeypatch.setattr(backends, "get_backend", absent)
+    assert cli.main(["backends"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "torch needs a library; run: pip install something" in lines

@@ -12,6 +12,7 @@ import wefpe
 from verification.tests.core.test_layering import libraries_imported_by
 from wefpe_core import AbstractBackend, InputTypeError, Lattice, get_backend, special
 from wefpe_core.dispatch import backend_for
+from wefpe_core.errors import MissingDependencyError
 
 NOT_FUNCTIONS = {
     *("capabilities", "contracts", "from_numpy", "to_numpy"),
@@ -104,3 +105,13 @@ def test_a_lazy_door_leads_to_what_is_there(name):
     found = getattr(wefpe, name)
     assert (found.__name__ == module) if attribute is None else (found.__name__ == attribute)
     assert name in dir(wefpe)
+
+
+@pytest.mark.parametrize("name", ["attach", "build_vit", "import_timm"])
+def test_a_name_that_needs_torch_says_so(name, monkeypatch):
+    def absent(module):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(wefpe, "import_own", absent)
+    with pytest.raises(MissingDependencyError, match=rf"wefpe\.{name} needs torch, .* run: "):
+        getattr(wefpe, name)
