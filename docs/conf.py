@@ -83,7 +83,7 @@ def _break_long_code(app: Any, pagename: str, template: str, context: Any, tree:
     """A line of a table may end after a sign of an option, as in ``weierstrass:g2=1,g3=0``."""
 
     def with_breaks(code: re.Match[str]) -> str:
-        return re.sub("(&#?[a-z0-9]+;)|([,;:+])", r"\1\2<wbr>", code[0])
+        return re.sub(r"(&#?[a-z0-9]+;)|([,;:+(]|\.(?=[a-z]))", r"\1\2<wbr>", code[0])
 
     if "body" in context:
         context["body"] = re.sub(r'(?<=<span class="pre">)[^<]{24,}', with_breaks, context["body"])
