@@ -39,7 +39,7 @@ def with_paragraph(function: Any, text: str) -> str | None:
 
 
 def complete_docstrings(cls: type, base: type) -> None:
-    """Let ``help`` on a method of `cls` show what `base` says of it: all, or below its own words."""
+    """Let ``help`` on a method of `cls` show what `base` says of it, below its own words."""
     for name, described in inspect.getmembers(base, inspect.isfunction):
         function = getattr(cls, name)
         if name.startswith("_") or function is described or not described.__doc__:

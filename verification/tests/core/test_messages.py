@@ -278,7 +278,7 @@ def test_what_symmetry_makes_zero_is_zero(name):
     for lattice in (rhombic, hexagonal):
         assert [complex(g).imag for g in backend.invariants(lattice)] == [0, 0]
         assert complex(backend.roots(lattice)[0]).imag == 0
-    # No lattice of doubles is hexagonal: its g2 is the value of the lattice held, no rounding error.
+    # No lattice of doubles is hexagonal: its g2 is the value of the lattice held.
     exact = complex(get_backend("mpmath").invariants(hexagonal)[0])
     assert round(abs(complex(backend.invariants(hexagonal)[0]) / exact - 1), 6) == 0
     for square in (Lattice.lemniscatic(), Lattice(1 - 1j, 1 + 1j), Lattice(1j, -1)):
