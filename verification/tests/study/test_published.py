@@ -69,7 +69,9 @@ def test_the_tables_are_those_of_the_rows(remade):
         assert has_picture == (STUDY / name).with_suffix(".png").exists(), name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=["README", "docs/results/README", "docs/which_encoding"])
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.relative_to(ROOT).with_suffix("").as_posix()
+)
 def test_the_pages_show_the_tables_of_the_rows(page, remade):
     text = page.read_text("utf-8")
     assert fill_page(text, remade) == text
