@@ -64,6 +64,12 @@ class CombinedEncoding(AbstractEncoding):
     def draws_in_training(self) -> bool:
         return self.options.moves_places or any(part.draws_in_training for part in self._each())
 
+    def draw_places(self, grid: Grid) -> None:
+        if self.is_moved:
+            self._places(grid)
+        for part in self._each():
+            part.draw_places(grid)
+
     def _places(self, grid: Grid) -> Tensor:
         """Where the patches of this pass are for all parts, (patches, 2)."""
         return torch.stack(self.moved_centres(checked_grid(grid), self.options), -1)

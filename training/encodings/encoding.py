@@ -270,6 +270,9 @@ class AbstractEncoding(nn.Module):
         if getattr(type(self), method) is not getattr(AbstractEncoding, method):
             raise InputError(f"{self.name} knows the places of a whole grid only")
 
+    def draw_places(self, grid: Grid) -> None:
+        """Draw where the patches are in this pass, if they move; a model calls it first."""
+
     def moved_centres(self, grid: Grid, options: MovedPlaces) -> tuple[Tensor, Tensor]:
         """u and v of the patches, moved at random: the same for all layers of a pass."""
         return self.table(
@@ -279,10 +282,7 @@ class AbstractEncoding(nn.Module):
 
     @property
     def draws_in_training(self) -> bool:
-        """Whether something is drawn anew for every pass of training: dropout, or moved places.
-
-        It is drawn when `additive` is called, before anything else in a model is.
-        """
+        """Whether something is drawn anew for every pass of training: dropout, or moved places."""
         return any(isinstance(each, nn.Dropout) and each.p > 0.0 for each in self.modules())
 
     def check_ready(self) -> None:

@@ -139,10 +139,9 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
     def draws_in_training(self) -> bool:
         return self.options.moves_places
 
-    def additive(self, grid: Grid) -> Tensor | None:
+    def draw_places(self, grid: Grid) -> None:
         if self.is_moved:
             self.moved_centres(checked_grid(grid), self.options)
-        return super().additive(grid)
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)

@@ -179,7 +179,7 @@ class TimmAttachment(AbstractAttachment):
     def _add_position(self, module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
         tokens, current = arguments[0], self.passes.current()
         n_prefix = self.model.num_prefix_tokens
-        table = self.table_of_all_tokens(n_prefix, tokens, current.grid, current.patches)
+        table = self.table_of_all_tokens(n_prefix, tokens, current.grid, current)
         tokens = tokens if table is None else tokens + table
         return (self.model.pos_drop(tokens) if self.architecture.drops_position else tokens,)
 

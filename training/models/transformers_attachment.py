@@ -263,8 +263,7 @@ class TransformersAttachment(AbstractAttachment):
         n_prefix = self.backbone.n_prefix
         table = None
         if self.backbone.tokens is None:  # elsewhere it is added later
-            patches = self.encoding.additive(grid)
-            table = self.table_of_all_tokens(n_prefix, embeddings, grid, patches)
+            table = self.table_of_all_tokens(n_prefix, embeddings, grid)
         if table is None:
             return embeddings.new_zeros(1, n_prefix + grid[0] * grid[1], 1)
         return table[None]
@@ -274,7 +273,7 @@ class TransformersAttachment(AbstractAttachment):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         tokens, *others = arguments
         current = options[_PASS]
-        table = self.table_of_all_tokens(self.n_prefix, tokens, current.grid, current.patches)
+        table = self.table_of_all_tokens(self.n_prefix, tokens, current.grid, current)
         return (tokens if table is None else tokens + table, *others), options
 
 
