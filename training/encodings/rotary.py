@@ -48,7 +48,11 @@ class AbstractRotaryEncoding(AbstractEncoding):
     kind = "rotary"
     layout: PairLayout
     is_shared_by_layers = True  # one table of angles serves all layers
-    is_moved = False  # whether places are moved at random now
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether places are moved at random now."""
+        return False
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         """Angles (N, head_dim/2) or (heads, N, head_dim/2) in the working dtype."""

@@ -133,7 +133,8 @@ class Trainer:
         self.teacher = open_teacher(experiment.distillation, classes, channels, accelerator.device)
         self.average = moving_average(model, experiment.training.ema_decay)
         self._piece_seed: int | None = None  # of what follows the position table in a pass
-        self._draws_once = model.encoding.draws_in_training and (
+        encoding: Any = model.encoding
+        self._draws_once = encoding.draws_in_training and (
             experiment.training.accumulation > 1 or accelerator.num_processes > 1
         )
         if self._draws_once:  # after the average was copied: it needs no hook

@@ -160,12 +160,12 @@ def test_all_parts_see_the_same_moved_places_in_all_layers_of_a_pass():
 def test_places_are_moved_and_stretched_by_no_more_than_the_options_say():
     encoding = built("sincos2d", shift=0.3, jitter=1.2, rescale=1.5).train()
     height, width = GRID
-    steps, middles = [], []
+    found_steps, found_middles = [], []
     for _ in range(200):
         u, v = (x.reshape(GRID) for x in encoding.moved_centres(GRID, encoding.options))
-        steps.append(((u[0, 1] - u[0, 0]) * width, (v[1, 0] - v[0, 0]) * height))
-        middles.append((2.0 * u.mean() - 1.0, 2.0 * v.mean() - 1.0))
-    steps, middles = torch.tensor(steps), torch.tensor(middles)
+        found_steps.append(((u[0, 1] - u[0, 0]) * width, (v[1, 0] - v[0, 0]) * height))
+        found_middles.append((2.0 * u.mean() - 1.0, 2.0 * v.mean() - 1.0))
+    steps, middles = torch.tensor(found_steps), torch.tensor(found_middles)
     assert steps.max() <= 1.2 * 1.5 < 1.1 * steps.max()
     assert steps.min() >= 1.0 / (1.2 * 1.5) > 0.9 * steps.min()
     assert middles.abs().max() <= 0.3 * 1.2 * 1.5
