@@ -189,7 +189,8 @@ class _ByWaves:
         self._wave = _sum(wave.re for wave in self._waves)
 
     def log(self) -> Any:
-        return self._ops.log1p(self._wave) - self._ops.log(self._height)
+        height = self._height + 0.0 * self._wave  # an array, also of a lattice of numbers
+        return self._ops.log1p(self._wave) - self._ops.log(height)
 
     def slopes(self) -> _Slopes:
         d, height, total = self._d, self._height, self._wave + 1.0

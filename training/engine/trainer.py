@@ -133,7 +133,8 @@ class Trainer:
         self.teacher = open_teacher(experiment.distillation, classes, channels, accelerator.device)
         self.average = moving_average(model, experiment.training.ema_decay)
         self._piece_seed: int | None = None  # of what follows the position table in a pass
-        self._draws_once = _draws_position(model) and (
+        encoding: Any = model.encoding
+        self._draws_once = encoding.draws_in_training and (
             experiment.training.accumulation > 1 or accelerator.num_processes > 1
         )
         if self._draws_once:  # after the average was copied: it needs no hook
@@ -504,12 +505,6 @@ class DivergenceGuard:
         raise NonFiniteError(
             f"the loss of step {step} is not finite; its batch is in {path}. {self._ADVICE}"
         )
-
-
-def _draws_position(model: nn.Module) -> bool:
-    """Whether the position table of a model is drawn anew in every step (dropout)."""
-    encoding: Any = model.encoding
-    return any(isinstance(each, nn.Dropout) and each.p > 0.0 for each in encoding.modules())
 
 
 def compile_model(model: nn.Module, *, fullgraph: bool = True) -> None:
