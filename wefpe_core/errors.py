@@ -121,8 +121,8 @@ def missing_dependency(purpose: str, package: str, extra: str | None) -> str:
     return f"{purpose} needs {package}, which is not installed; run: {install}"
 
 
-# Its address is on PyTorch's own page of installation, and changes with the versions there.
-_TORCH_FOR_CPU = "pip install torch from the CPU index that pytorch.org/get-started names"
+# The lines of PyTorch's own page of installation, pytorch.org/get-started.
+_TORCH_FOR_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 
 def install_command(package: str, extra: str | None) -> str:
