@@ -121,8 +121,8 @@ def missing_dependency(purpose: str, package: str, extra: str | None) -> str:
     return f"{purpose} needs {package}, which is not installed; run: {install}"
 
 
-# The lines of PyTorch's own page of installation, pytorch.org/get-started.
-_TORCH_FOR_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+# The address of that index is PyTorch's to change.
+_TORCH_FOR_CPU = "pip install torch from the CPU index that pytorch.org/get-started names"
 
 
 def install_command(package: str, extra: str | None) -> str:

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
 from training.data.sources import metric_of_source
-from training.encodings.learned_lattice import learns_lattice, modules_with_lattice
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate
@@ -141,7 +140,8 @@ class Trainer:
             following: Any = model.pos_drop
             following.register_forward_pre_hook(self._after_position)
         if experiment.training.compile:
-            compile_model(model, fullgraph=not self._draws_once)
+            # A hook that sets a seed is no part of a graph.
+            model.compile(fullgraph=not self._draws_once)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.progress = TrainingProgress()
         self._damaged: set[str] = set()  # images that have been reported
@@ -505,22 +505,3 @@ class DivergenceGuard:
         raise NonFiniteError(
             f"the loss of step {step} is not finite; its batch is in {path}. {self._ADVICE}"
         )
-
-
-def compile_model(model: nn.Module, *, fullgraph: bool = True) -> None:
-    """Compile a model in place, except for the elliptic functions of a learned lattice.
-
-    Preparing a lattice takes thousands of operations on single numbers. Compiling them gains
-    nothing, and torch's compiler did not finish their derivatives in nine minutes. They stay
-    outside, so the graph has a gap there. The Fourier-like series has a lattice too, but evaluates
-    no elliptic function on it: its module has no ``values``.
-    """
-    encoding: Any = model.encoding
-    gaps = [
-        owner
-        for owner in modules_with_lattice(encoding).values()
-        if learns_lattice(owner) and hasattr(owner, "values")
-    ]
-    for owner in gaps:
-        owner.values = torch.compiler.disable(owner.values)
-    model.compile(fullgraph=fullgraph and not gaps)

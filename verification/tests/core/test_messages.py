@@ -208,7 +208,7 @@ def test_words_that_are_not_near_are_not_suggested():
 
 def test_torch_is_installed_by_its_own_lines():
     cpu, _, rest = install_command("torch", "encodings").partition(" (")
-    assert cpu == "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    assert cpu == "pip install torch from the CPU index that pytorch.org/get-started names"
     assert rest == "with an NVIDIA GPU: pip install torch), then pip install 'wefpe[encodings]'"
     assert cpu in missing_dependency("the backend 'torch'", "torch", "torch")
     assert install_command("python-flint", "flint") == "pip install 'wefpe[flint]'"
