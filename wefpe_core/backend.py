@@ -104,6 +104,7 @@ class AbstractBackend(
 
         Returns
         -------
+        array
             Complex values of the broadcast shape, in the precision and on the device of z: float32
             and complex64 give complex64, everything else complex128. Lattice points, which are
             double poles, give ``inf+nanj``; NaN and infinite numbers NaN, and so do points beyond
@@ -193,7 +194,9 @@ class AbstractBackend(
 
         Examples
         --------
-        :math:`\wp(z) - \wp(w) = -\sigma(z+w)\sigma(z-w)/\sigma(z)^2\sigma(w)^2` (DLMF 23.10.3):
+        DLMF 23.10.3:
+
+        .. math:: \wp(z) - \wp(w) = -\sigma(z+w)\sigma(z-w)/\sigma(z)^2\sigma(w)^2
 
         >>> from wefpe_core import get_backend
         >>> backend, lattice = get_backend("numpy"), Lattice(1, 1j)

@@ -83,6 +83,7 @@ class JacobiFunctions(Generic[Array_co]):
 
         Returns
         -------
+        array
             Complex values; complex infinity where they overflow (see `log_jtheta`), 0 where they
             underflow. The error is at most 8 eps of :math:`|f|+|zf_z|+|\tau f_\tau|` (see
             ``verification/contracts.toml``).
