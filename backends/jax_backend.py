@@ -32,6 +32,7 @@ from backends.constants import (
     DOUBLE,
     SINGLE,
     Precision,
+    SeriesConstants,
     g2_in_units,
     prepare_numbers,
     prepared_for,
@@ -48,6 +49,7 @@ from backends.evaluation import (
     preparation_program,
     rows_of,
 )
+from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.modular_arrays import ReducedLattice
 from backends.pair import Pair
@@ -150,6 +152,12 @@ class JaxOps:
 
     def all_hold(self, condition: Any) -> bool:
         return False
+
+    def indices(self, reach: int, like: Any) -> Any:
+        return jnp.arange(-reach, reach + 1, dtype=self._dtype)
+
+    def log_sum_exp(self, x: Any) -> Any:
+        return jax.nn.logsumexp(x, -1)
 
     def within(self, x: Any, limit: float) -> Any:
         return self.where(jnp.abs(x) <= limit, x, jnp.nan)
@@ -443,7 +451,12 @@ def _table(lattice: Lattice, precision: Precision) -> npt.NDArray[Any]:
     return np.array(flat_constants(prepared), precision.name)
 
 
-class JaxBackend(ArrayJacobiFunctions[Array], FunctionsByName[Array], AbstractBackend[Array]):
+class JaxBackend(
+    HeatOfArrays[Array],
+    ArrayJacobiFunctions[Array],
+    FunctionsByName[Array],
+    AbstractBackend[Array],
+):
     """Weierstrass functions of JAX's arrays, with gradients in z, omega1 and omega3.
 
     complex64 and complex128 arrays keep their dtype; real ones give the complex dtype of the same
@@ -569,6 +582,13 @@ class JaxBackend(ArrayJacobiFunctions[Array], FunctionsByName[Array], AbstractBa
 
     def _number(self, value: complex) -> Array:
         return _scalar(value)
+
+    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        return prepare_numbers(lattice, precision)
+
+    def _half_periods_beside(self, z: Any, lattice: Lattice) -> tuple[Array, ...]:
+        dtype = _real_dtype(_as_array(z))
+        return tuple(_as_complex(_as_pair(omega, dtype)) for omega in _half_periods(lattice))
 
     def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Array, ...]:
         check_lattice(lattice)
