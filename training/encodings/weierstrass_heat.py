@@ -95,7 +95,7 @@ class HeatEncoding(AbstractLatticeBias):
         logs = torch.addcmul(axes.log_first, axes.is_row, log_aspect)
         # The sharpness is the period over pi sqrt(2t).
         shift = 0.5 * math.log(2.0 * math.pi) + math.log(self.column)
-        sharpness = torch.exp(logs - (self.log_width + shift)[..., None])
+        sharpness = torch.exp((logs - shift) - self.log_width[..., None])
         found = log_periodic_gaussian(TorchOps(v.dtype), v, sharpness) - logs
         across, down = found.split((2 * width - 1, 2 * height - 1), -1)
         return (down[..., None] + across[..., None, :]).flatten(-2)

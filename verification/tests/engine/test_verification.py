@@ -306,6 +306,8 @@ def finished_run(path: Path, experiment: Any) -> Path:
         ("weierstrass_relative", ["learnable=false"], "numpy", ["wp", "features"]),
         ("weierstrass_green", [], "torch", ["green", "table"]),
         ("weierstrass_green", ["learnable=false"], "numpy", ["green", "table"]),
+        ("weierstrass_heat", [], "torch", ["log_heat", "table"]),
+        ("weierstrass_heat", ["lattice=general"], "torch", ["log_heat", "table"]),
         (
             "combined",
             [],
