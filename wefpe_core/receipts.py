@@ -296,6 +296,11 @@ def read_receipt(path: Path) -> Receipt:
         raise ReceiptError(f"{path} is no receipt: {type(error).__name__}: {error}") from error
     if receipt.id != found:
         raise ReceiptError(f"the receipt {path} was changed after it was written")
+    for row in receipt.measured:
+        if row.passes and not row.largest <= row.ceiling:
+            raise ReceiptError(
+                f"the receipt {path} contradicts itself: {describe_worst(row)} passes"
+            )
     return receipt
 
 

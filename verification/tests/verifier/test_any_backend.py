@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from importlib.metadata import EntryPoint
 
 import numpy as np
@@ -18,7 +19,13 @@ from verification.subjects import (
     general_subjects,
     with_declared,
 )
-from wefpe_core import BackendCapabilities, BackendUnavailableError, get_backend, registry
+from wefpe_core import (
+    BackendCapabilities,
+    BackendUnavailableError,
+    WefpeError,
+    get_backend,
+    registry,
+)
 from wefpe_core.errors import MissingDependencyError
 from wefpe_core.jacobi_functions import not_offered
 from wefpe_core.receipts import Need
@@ -88,6 +95,21 @@ class RaisesElsewhere(Sound):
         raise ZeroDivisionError("no luck")
 
     def invariants(self, lattice):
+        raise ZeroDivisionError("no luck")
+
+
+class SaysNothing(Sound):
+    capabilities = {"dtypes": ["complex128"]}  # noqa: RUF012
+
+
+class RaisesWhenAsked(Sound):
+    @property
+    def capabilities(self):
+        raise ZeroDivisionError("no luck")
+
+
+class RaisesWhenBuilt(Sound):
+    def __init__(self):
         raise ZeroDivisionError("no luck")
 
 
@@ -225,6 +247,26 @@ def test_the_command_names_a_backend_that_cannot_be_imported_in_one_line(
     *_, line = capsys.readouterr().err.splitlines()  # after those of progress
     assert "'plugin'" in line
     assert "ImportError: libmine.so: cannot open" in line
+
+
+@pytest.mark.parametrize(
+    ("backend_class", "message"),
+    [
+        (SaysNothing, "capabilities of the backend 'plugin' must be BackendCapabilities, got {"),
+        (RaisesWhenAsked, "'plugin' .* does not say what it can do: ZeroDivisionError: no luck"),
+        (RaisesWhenBuilt, "'plugin' .* cannot be built: ZeroDivisionError: no luck"),
+    ],
+)
+def test_a_backend_that_does_not_say_what_it_can_do_is_no_backend(
+    plugged_in, backend_class, message, capsys
+):
+    with pytest.raises(WefpeError, match=message):
+        plugged_in(backend_class)
+    pytest.importorskip("typer", reason="the training extra is not installed")
+    from training.cli import main
+
+    assert main(["backends"]) == 0
+    assert re.search(message, capsys.readouterr().out)
 
 
 def test_nan_is_an_infinite_error(plugged_in):

@@ -247,6 +247,17 @@ def test_a_receipt_with_the_right_checksum_and_the_wrong_content_is_refused(fold
             read_receipt(path)
 
 
+@pytest.mark.parametrize("largest", [900.0, math.nan])
+def test_a_receipt_of_an_error_that_passes_above_its_ceiling_is_refused(
+    largest: float, folder: Path
+) -> None:
+    """Whatever its checksum says."""
+    path = write_receipt(receipt(measured(largest=largest, passes=True)), folder)
+    with pytest.raises(ReceiptError, match=r"contradicts itself: wp complex128 .* ceiling 4 passes"):
+        read_receipt(path)
+    assert standing("numpy", "cpu", NEEDS).state == "never"
+
+
 def test_receipts_are_kept_where_the_system_keeps_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEFPE_RECEIPTS")
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
