@@ -7,11 +7,11 @@ a table and an evaluation can be traced to a `Program`, which is compiled for wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from backends import algebra, derived, kernel, mirrors, slopes
+from backends import algebra, derived, heat, kernel, mirrors, slopes
 from backends.argument import LatticeCoordinates
 from backends.constants import DOUBLE, SINGLE, Precision, map_reals, without_slopes
 from backends.pair import ArrayOps, Pair
@@ -30,9 +30,10 @@ OMEGA = ("w0", "w1", "w2", "w3")  # the real and imaginary parts of omega1 and o
 class OperatorFunction(NamedTuple):
     """A function that `wefpe::evaluate` knows."""
 
-    values: KernelFunction
-    slopes: slopes.SlopeFunction
+    values: Callable[..., Any]  # a `KernelFunction`, or one of several arguments in place of z
+    slopes: Callable[..., slopes.ValuesAndSlopes]
     rows: int  # complex values it returns; those of a real function have the imaginary part 0
+    numbers: int = 2  # real ones that make a point: z, and what there may be beside it
 
 
 FUNCTIONS = {
@@ -41,6 +42,7 @@ FUNCTIONS = {
     "sigma": OperatorFunction(kernel.sigma, slopes.sigma, rows=1),
     "green": OperatorFunction(kernel.green, slopes.green, rows=1),
     "inverse_wp": OperatorFunction(algebra.inverse_wp, slopes.inverse_wp, rows=1),
+    "log_heat": OperatorFunction(heat.log_heat, heat.log_heat_slopes, rows=1, numbers=3),
 }
 
 # Functions without slopes by theorem: torch differentiates the series of these.
@@ -56,7 +58,7 @@ FUNCTIONS |= {
     name + mirrors.SUFFIX: OperatorFunction(
         mirrors.mirrored(values), mirrors.with_mirrored_slopes(values, of_values), rows
     )
-    for name, (values, of_values, rows) in FUNCTIONS.items()
+    for name, (values, of_values, rows, _) in FUNCTIONS.items()
     if values in mirrors.SYMMETRIES
 }
 PLAIN_FUNCTIONS |= {
@@ -64,6 +66,16 @@ PLAIN_FUNCTIONS |= {
     for name, function in PLAIN_FUNCTIONS.items()
     if function in mirrors.SYMMETRIES
 }
+
+
+def slopes_in_points(function: str, points_are: str) -> int:
+    """How many slopes a value has in its point: in z, or its coordinates, and in what is beside."""
+    return FUNCTIONS[function].numbers - (points_are == "z")
+
+
+def slopes_of(function: str, points_are: str, variables: int) -> int:
+    """How many slopes `rows_of` gives for each value."""
+    return (variables & 1) * slopes_in_points(function, points_are) + (variables & 2)
 
 
 def name_on(lattice: Lattice, function: str) -> str:
@@ -84,11 +96,13 @@ def rows_of(
 ) -> tuple[list[Pair], list[Pair]]:
     """The values, and the slopes of all values in the first variable, then in the next.
 
-    The `variables` are counted: 0 without slopes; 1 for z; 2 for omega1 and omega3; 3 for all of
-    these. With coordinates, which have no slopes, there are 0 or 2.
+    The `variables` are 0 without slopes; 1 for what makes the point: z, or both coordinates, and t
+    if there is one; 2 for omega1 and omega3; 3 for all of these.
     """
     moves = points_are == "coordinates"
-    z: Any = _in_reduced_basis(ops, points, lattice.matrix) if moves else Pair(*points)
+    x, y, *others = points
+    z: Any = _in_reduced_basis(ops, (x, y), lattice.matrix) if moves else Pair(x, y)
+    z = (z, *others) if others else z
     if variables == 0:
         formula = PLAIN_FUNCTIONS.get(function) or FUNCTIONS[function].values
         values = formula(ops, z, lattice.constants, precision)
@@ -96,14 +110,15 @@ def rows_of(
         return [v if isinstance(v, Pair) else Pair(v, 0.0 * v) for v in values], []
     matrix = None if variables == 1 else lattice.matrix
     found = FUNCTIONS[function].slopes(ops, z, lattice.constants, precision, matrix)
-    by_value = found.slopes
-    if moves:  # the point moves with the half-periods
-        by_value = tuple(
-            tuple(slope + in_z.scale(x) for slope, x in zip(in_omegas, points, strict=True))
-            for in_z, *in_omegas in found.slopes
-        )
-    elif variables == 2:
-        by_value = tuple(tuple(in_omegas) for _, *in_omegas in found.slopes)
+    by_value = []
+    for in_z, *rest in found.slopes:
+        beside, in_omegas = rest[: len(others)], rest[len(others) :]
+        in_point = [in_z]
+        if moves:  # the point moves with the half-periods
+            in_point = [in_z * omega for omega in _half_periods(lattice)]
+            pairs = zip(in_omegas, (x, y), strict=False)
+            in_omegas = [slope + in_z.scale(along) for slope, along in pairs]
+        by_value.append([*in_point, *beside, *in_omegas] if variables & 1 else in_omegas)
     return list(found.values), [slope for slopes in zip(*by_value, strict=True) for slope in slopes]
 
 
@@ -124,6 +139,17 @@ def _in_reduced_basis(
         x=s * along1 - r * along3,
         y=p * along3 - q * along1,
     )
+
+
+def _half_periods(lattice: PreparedLattice) -> tuple[Pair, Pair]:
+    """omega1 and omega3, by the inverse of the matrix of `_in_reduced_basis`."""
+    c, ((p, q), (r, s)) = lattice.constants, lattice.matrix
+    half = 0.5 / c.unit
+    a, b = (
+        Pair(re.high * half, im.high * half)
+        for re, im in ((c.period1_re, c.period1_im), (c.period3_re, c.period3_im))
+    )
+    return a.scale(s) - b.scale(q), b.scale(p) - a.scale(r)
 
 
 # --- Tables --------------------------------------------------------------------------------------
@@ -199,6 +225,12 @@ class Evaluation(NamedTuple):
     def rows(self) -> int:
         return FUNCTIONS[self.function].rows
 
+    @property
+    def parts_of_point(self) -> tuple[str, ...]:
+        """The names of the numbers that make a point."""
+        others = range(1, FUNCTIONS[self.function].numbers - 1)
+        return ("x", "y", *(f"x{k}" for k in others))
+
 
 @cache
 def preparation_program(precision: Precision, with_slopes: bool) -> Program:
@@ -214,17 +246,19 @@ def preparation_program(precision: Precision, with_slopes: bool) -> Program:
 def evaluation_program(which: Evaluation) -> Program:
     """From x, y and the numbers t0, t1, ... of a table to rows.
 
-    Its inputs are x, y and those of the others that it needs.
+    Its inputs are x, y, for further numbers x1, ..., and those of the table that it needs.
     """
     precision, variables = which.precision, which.variables
     length = LENGTHS[precision.name, which.table_has_slopes]
 
-    def run(ops: ArrayOps, x: Any, y: Any, *numbers: Any) -> Any:
-        lattice = from_flat(numbers, precision, variables)
+    point = which.parts_of_point
+
+    def run(ops: ArrayOps, *numbers: Any) -> Any:
+        lattice = from_flat(numbers[len(point) :], precision, variables)
         how = (which.points_are, lattice, precision, variables)
-        found = rows_of(ops, which.function, (x, y), *how)
+        found = rows_of(ops, which.function, numbers[: len(point)], *how)
         return (*found[0], *found[1])
 
-    program = trace(run, ("x", "y", *(f"t{k}" for k in range(length))))
-    used = set(program.used_inputs) | {"x", "y"}
+    program = trace(run, (*point, *(f"t{k}" for k in range(length))))
+    used = {*program.used_inputs, *point}
     return program._replace(inputs=tuple(name for name in program.inputs if name in used))

@@ -153,12 +153,6 @@ class JaxOps:
     def all_hold(self, condition: Any) -> bool:
         return False
 
-    def indices(self, reach: int, like: Any) -> Any:
-        return jnp.arange(-reach, reach + 1, dtype=self._dtype)
-
-    def log_sum_exp(self, x: Any) -> Any:
-        return jax.nn.logsumexp(x, -1)
-
     def within(self, x: Any, limit: float) -> Any:
         return self.where(jnp.abs(x) <= limit, x, jnp.nan)
 
@@ -583,12 +577,12 @@ class JaxBackend(
     def _number(self, value: complex) -> Array:
         return _scalar(value)
 
-    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
-        return prepare_numbers(lattice, precision)
-
-    def _half_periods_beside(self, z: Any, lattice: Lattice) -> tuple[Array, ...]:
-        dtype = _real_dtype(_as_array(z))
-        return tuple(_as_complex(_as_pair(omega, dtype)) for omega in _half_periods(lattice))
+    def _constants_of(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        if not lattice.holds_tensors:
+            return prepare_numbers(lattice, precision)
+        table = _parts(lattice, precision.name)
+        parts = [table[..., k] for k in range(4)]
+        return constants_of_parts(KeepingOps(table.dtype), parts, precision, False).constants
 
     def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Array, ...]:
         check_lattice(lattice)

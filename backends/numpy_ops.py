@@ -63,13 +63,6 @@ class NumpyOps:
         inside = np.abs(x) <= limit
         return x if inside.all() else self.where(inside, x, np.nan)
 
-    def indices(self, reach: int, like: Any) -> Any:
-        return np.arange(-reach, reach + 1, dtype=self._dtype)
-
-    def log_sum_exp(self, x: Any) -> Any:
-        largest = x.max(-1)
-        return np.log(np.exp(x - largest[..., None]).sum(-1)) + largest
-
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Any = None) -> Pair:
         if np.isfinite(value.re + value.im).all():  # almost always
             return value

@@ -96,7 +96,7 @@ def wp_and_prime(
         finished = ops.with_infinities(value, terms.offset, terms.is_pole)
         expansions.append(Expansion(finished, k + 2, in_z, by_euler[k], _slope_of(f)))
     anchor = terms.anchor
-    return _assembled(ops, expansions, (anchor.m, anchor.n), c, matrix)
+    return assembled(ops, expansions, (anchor.m, anchor.n), c, matrix)
 
 
 def _wp_by_euler(
@@ -166,7 +166,7 @@ def zeta(
         in_tau=_slope_of(inside),
         in_periods=None if matrix is None else _quasi_period_slopes(cell.m, cell.n, c),
     )
-    return _assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
+    return assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
 
 
 def _quasi_period_slopes(m: Any, n: Any, c: SeriesConstants) -> tuple[Pair, Pair]:
@@ -209,7 +209,7 @@ def sigma(
     value = finished_sigma(ops, factors, c)
     by_euler = factors.offset * in_z - factor * theta
     expansion = Expansion(value, -1, in_z, by_euler, in_tau)
-    return _assembled(ops, [expansion], (m, n), c, matrix)
+    return assembled(ops, [expansion], (m, n), c, matrix)
 
 
 def _theta_slope(f: FoldedArgument, c: SeriesConstants) -> Pair:
@@ -247,7 +247,7 @@ def green(
         by_euler=offset * in_z + 1.0,  # the 1 is of -log|a|
         in_tau=in_tau,
     )
-    return _assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
+    return assembled(ops, [expansion], (cell.m, cell.n), c, matrix)
 
 
 def inverse_wp(
@@ -267,10 +267,10 @@ def inverse_slopes(
     modulus = ops.hypot(wp_prime.re, wp_prime.im)
     inverse = Pair(wp_prime.re / modulus / modulus, -wp_prime.im / modulus / modulus)
     found = (inverse, *(-(slope * inverse) for slope in wp_in_omegas))
-    return tuple(_finite_slope(ops, z, slope) for slope in found)
+    return tuple(finite_slope(ops, z, slope) for slope in found)
 
 
-def _assembled(
+def assembled(
     ops: ArrayOps,
     expansions: Sequence[Expansion],
     anchor: tuple[Any, Any],
@@ -284,7 +284,7 @@ def _assembled(
         if matrix is not None:
             slopes += _in_half_periods(expansion, anchor, c, matrix)
         slopes = [times_unit(slope, c, expansion.degree + 1) for slope in slopes]
-        rows.append(tuple(_finite_slope(ops, expansion.value, slope) for slope in slopes))
+        rows.append(tuple(finite_slope(ops, expansion.value, slope) for slope in slopes))
     return ValuesAndSlopes(tuple(e.value for e in expansions), tuple(rows))
 
 
@@ -312,7 +312,7 @@ def _in_half_periods(
     return [in_a.scale(2.0 * i) + in_b.scale(2.0 * j) for i, j in ((p, r), (q, s))]
 
 
-def _finite_slope(ops: ArrayOps, value: Pair, slope: Pair) -> Pair:
+def finite_slope(ops: ArrayOps, value: Pair, slope: Pair) -> Pair:
     """The slope, or 0 where it or the value is not finite."""
     # The difference of a number and itself is 0 if it is finite, and NaN if not.
     parts = (value.re, value.im, slope.re, slope.im)

@@ -24,7 +24,6 @@ from backends.constants import (
     prepared_for,
 )
 from backends.evaluation import PLAIN_FUNCTIONS, name_on
-from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.pair import Pair
 from backends.torch_operators import (
@@ -52,13 +51,13 @@ from wefpe_core.backend import (
 )
 from wefpe_core.degenerate_lattice import DegenerateLattice
 from wefpe_core.errors import InputError
+from wefpe_core.jacobi_functions import is_number
 from wefpe_core.lattice import Lattice
 from wefpe_core.lattice_constants import lattice_constants, laurent_coefficients
 from wefpe_core.modular import laurent_from_invariants
 
 
 class TorchBackend(
-    HeatOfArrays[Tensor],
     ArrayJacobiFunctions[Tensor],
     FunctionsByName[Tensor],
     AbstractBackend[Tensor],
@@ -199,21 +198,21 @@ class TorchBackend(
             as_complex(value) for value in ((values,) if isinstance(values, Pair) else values)
         )
 
-    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
-        return _constants(lattice, precision)
-
-    def _half_periods_beside(self, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
-        points = as_points(z)
-        omegas = (lattice.omega1, lattice.omega3)
-        return tuple(as_complex(as_pair(w, points.dtype, points.device)) for w in omegas)
-
     def _number(self, value: complex) -> Tensor:
         return torch.tensor(value, dtype=torch.complex128, device="cpu")
 
+    def heat(self, z: Any, t: Any, lattice: Lattice) -> Tensor:
+        return torch.exp(self.log_heat(z, t, lattice))
+
+    def log_heat(self, z: Any, t: Any, lattice: Lattice) -> Tensor:
+        return self._at_points("log_heat", _with_time(as_points(z), t), lattice)[0].real
+
     def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Tensor, ...]:
         """The complex rows of a function of `backends.torch_operators`."""
+        return self._at_points(function, as_points(z), lattice)
+
+    def _at_points(self, function: str, points: Tensor, lattice: Lattice) -> tuple[Tensor, ...]:
         check_lattice(lattice)
-        points = as_points(z)
         with without_autocast(points.device):
             if lattice.holds_tensors:
                 omega = as_parts(lattice, points.dtype, points.device)
@@ -240,6 +239,16 @@ class TorchBackend(
 
     def _on_tensors(self, function: str, points: Tensor, omega: Tensor) -> Tensor:
         return evaluate_on_parts(points, omega, function, "z", self._compile)
+
+
+def _with_time(points: Tensor, t: Any) -> Tensor:
+    """x, y and t side by side, (..., 3), in the wider precision; a complex time is none."""
+    # A number has no precision of its own.
+    time = as_pair(t, points.dtype, points.device) if is_number(t) else as_pair(t)
+    times = torch.where(time.im == 0.0, time.re, float("nan"))[..., None].to(points.device)
+    dtype = wider(points.dtype, times.dtype)
+    shape = torch.broadcast_shapes(points.shape[:-1], times.shape[:-1])
+    return torch.cat([x.to(dtype).expand(*shape, -1) for x in (points, times)], -1)
 
 
 def _is_recorded(points: Tensor) -> bool:

@@ -29,9 +29,10 @@ from backends.evaluation import (
     flat_constants,
     from_flat,
     rows_of,
+    slopes_in_points,
 )
 from backends.kernel import times_unit
-from backends.pair import Pair, select
+from backends.pair import Pair
 from backends.preparation import PreparedLattice
 from backends.torch_ops import PRECISIONS, TorchOps, without_autocast
 from backends.torch_runners import contraction_shapes, result_shapes, stacked, table_has_slopes
@@ -39,7 +40,8 @@ from wefpe_core.errors import InputError, InputTypeError
 from wefpe_core.lattice import Lattice
 
 _WITHOUT_POLES = ("sigma", "green", "log_sigma", "modified_sigma")  # or with logarithmic ones
-_FUNCTIONS_OF_COORDINATES = ("wp_and_prime", "zeta", "sigma", "green")
+_REAL_FUNCTIONS = ("green", "log_heat")
+_FUNCTIONS_OF_COORDINATES = ("wp_and_prime", "zeta", "sigma", *_REAL_FUNCTIONS)
 
 
 @lru_cache(maxsize=512)
@@ -81,7 +83,7 @@ def _fake_evaluate(
     variables: int,
     compiled: bool,
 ) -> tuple[Tensor, Tensor]:
-    values, found = result_shapes(points, table, function, variables)
+    values, found = result_shapes(points, table, function, points_are, variables)
     return points.new_empty(values), points.new_empty(found)
 
 
@@ -131,35 +133,39 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
     nothing = (None,) * len(ctx.options)
     if gradient is None:
         return (None, None, None, *nothing)
-    function, points_are, _, compiled = ctx.options
+    function, points_are, known, compiled = ctx.options
     wants_points, wants_omega = ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # the gradient is to be differentiated again
         plain = _plain_gradients(gradient, points, omega, table, function, points_are)
         with torch.no_grad():
-            known = _backward(ctx, gradient.detach(), None)
+            exact_ones = _backward(ctx, gradient.detach(), None)
         # Its value is the one by theorem; the series, which leaves out what overflows when it is
         # differentiated twice, is only for its derivatives.
         in_points, in_omega = (
             None if exact is None or found is None else found + (exact - found).detach()
-            for exact, found in zip(known, plain, strict=False)
+            for exact, found in zip(exact_ones, plain, strict=False)
         )
         return (in_points, in_omega, None, *nothing)
-    wants_points = wants_points and points_are == "z"
     variables = 2 * wants_omega + wants_points
-    known = found.shape[0]  # 2: none in the points
-    if known < variables or (known == 2 and wants_points):
+    if known & variables != variables:
         if variables > 1 and not table_has_slopes(table):
             table = torch.ops.wefpe.prepare(omega.detach(), True)
         options = (function, points_are, variables, compiled)
         found = torch.ops.wefpe.evaluate(points, omega, table, *options)[1]
-    if not wants_points and found.shape[0] == 3:
-        found = found[1:]
+        known = variables
+    if known & 1 and not wants_points:
+        found = found[slopes_in_points(function, points_are) :]
     of_points, of_omega = _contracted(gradient, found, omega if wants_omega else None)
     if not wants_points:
         return (None, of_omega, None, *nothing)
-    in_points = _summed_to(of_points[0].movedim(0, -1), points.shape)
-    # A copy, not `contiguous`: view_as_complex refuses the strides that leaves to no points.
-    in_points = in_points.clone(memory_format=torch.contiguous_format)
+    # The gradient in a complex number is two numbers; that in a real one is the first of two.
+    if points_are == "coordinates":
+        in_points = _summed_to(of_points[:, 0].movedim(0, -1), points.shape)
+    else:
+        numbers = of_points.flatten(0, 1)[: points.shape[-1]]
+        in_points = _summed_to(numbers.movedim(0, -1), points.shape)
+        # A copy, not `contiguous`: view_as_complex refuses the strides that leaves to no points.
+        in_points = in_points.clone(memory_format=torch.contiguous_format)
     return (in_points, of_omega, None, *nothing)
 
 
@@ -224,22 +230,22 @@ def evaluate_on_parts(
 def values_at_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> Tensor:
     """Values at points that move with a lattice, as real numbers, (values, 2, ...).
 
-    Those of the Green function, which is real, are (1, ...).
+    Those of a real function are (1, ...).
 
     Parameters
     ----------
     function
-        ``"wp_and_prime"``, ``"zeta"``, ``"sigma"`` or ``"green"``.
+        ``"wp_and_prime"``, ``"zeta"``, ``"sigma"``, ``"green"`` or ``"log_heat"``.
     coordinates
-        Real numbers s and t, (..., 2), of the points z = s omega1 + t omega3. They have no
-        derivative.
+        Real numbers s and r, (..., 2), of the points z = s omega1 + r omega3; of ``"log_heat"``
+        also the time, (..., 3). They may carry gradients.
     omega
         The real and imaginary parts of omega1 and omega3, (..., 4); it carries gradients.
     """
     _check_coordinates(function, coordinates, omega)
     with without_autocast(omega.device):
         values = evaluate_on_parts(coordinates, omega, function, "coordinates", compiled=False)
-        return values[:, 0] if function == "green" else values
+        return values[:, 0] if function in _REAL_FUNCTIONS else values
 
 
 def _check_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> None:
@@ -251,8 +257,6 @@ def _check_coordinates(function: str, coordinates: Tensor, omega: Tensor) -> Non
             "coordinates and omega must both be float32 or both float64, got "
             f"{coordinates.dtype} and {omega.dtype}"
         )
-    if coordinates.requires_grad:
-        raise InputError("coordinates carry no gradients; detach them, or evaluate at points z")
 
 
 # --- Plain torch: derivatives of any order, in every mode --------------------------------------
@@ -300,33 +304,43 @@ def plain_values(
     parts = omega.unbind(-1)
     lattice = constants_of_parts(ops, parts, precision, with_slopes=False)
     fixed = lattice._replace(constants=map_reals(lattice.constants, ops.constant))
-    x, y = points.unbind(-1)
+    given = points.unbind(-1)
+    x, y, *others = given
     if points_are == "coordinates":
         z = Pair(x * parts[0] + y * parts[2], x * parts[1] + y * parts[3])
     else:
         z = Pair(x, y)
     c = fixed.constants
-    at = Pair(z.re.detach(), z.im.detach())
+    at = [part.detach() for part in (z.re, z.im, *others)]
     has_slope = _has_finite_slope(ops, function, at, c, precision, order)
     # Some point between the poles, or a value that wp takes there.
+    period = c.period_over_pi.scale(1.0 / c.unit)
     if points_are == "coordinates":
         safe = Pair(0.6, 0.6)
     elif function == "inverse_wp":
         safe = times_unit(c.wp_scale, c, 2)
     else:
-        safe = (c.period_over_pi * Pair(0.9, 0.7)).scale(1.0 / c.unit)
-    given = select(ops, has_slope, Pair(x, y), safe)
+        safe = period * Pair(0.9, 0.7)
+    instead = (safe.re, safe.im, period.squared_modulus())  # the last is a time
+    moved = [torch.where(has_slope, *pair) for pair in zip(given, instead, strict=False)]
     shape = torch.broadcast_shapes(points.shape[:-1], *(part.shape for part in parts))
-    moved = (given.re, given.im)
     moving, _ = rows_of(ops, function, moved, points_are, lattice, precision, 0)
-    still, _ = rows_of(ops, function, (x.detach(), y.detach()), points_are, fixed, precision, 0)
+    unmoved = [part.detach() for part in given]
+    still, _ = rows_of(ops, function, unmoved, points_are, fixed, precision, 0)
     return torch.where(has_slope, stacked(moving, shape), stacked(still, shape))
 
 
 def _has_finite_slope(
-    ops: TorchOps, function: str, z: Pair, c: SeriesConstants, precision: Precision, order: int
+    ops: TorchOps,
+    function: str,
+    point: Sequence[Tensor],
+    c: SeriesConstants,
+    precision: Precision,
+    order: int,
 ) -> Tensor:
     """Whether no number overflows or is NaN when the series is differentiated so many times."""
+    x, y, *others = point
+    z = Pair(x, y)
     if function == "inverse_wp":
         return torch.isfinite(z.re) & torch.isfinite(z.im)
     z = z.scale(c.unit)
@@ -334,6 +348,10 @@ def _has_finite_slope(
     offset = offset_from(ops, z, cell.m, cell.n, c, precision)
     v = c.pi_over_period * offset
     is_finite = torch.isfinite(v.re) & torch.isfinite(v.im)
+    if function == "log_heat":  # it has quotients by the time, and products with it
+        d = others[0] * c.unit * c.unit * c.pi_over_period.squared_modulus()
+        limit = 16.0 * torch.finfo(v.re.dtype).tiny ** (1.0 / (1 + order))
+        return is_finite & (d > limit) & (d < 1.0 / limit)
     if function in _WITHOUT_POLES:
         return is_finite
     order += int(function[14:]) if function.startswith("wp_derivative_") else 0

@@ -99,12 +99,6 @@ class TorchOps:
     def within(self, x: Tensor, limit: float) -> Tensor:
         return torch.where(x.abs() <= limit, x, float("nan"))
 
-    def indices(self, reach: int, like: Tensor) -> Tensor:
-        return torch.arange(-reach, reach + 1, dtype=self._dtype, device=like.device)
-
-    def log_sum_exp(self, x: Tensor) -> Tensor:
-        return torch.logsumexp(x, -1)
-
     def with_infinities(self, value: Pair, offset: Pair, is_pole: Tensor | None = None) -> Pair:
         is_finite = torch.isfinite(value.re) & torch.isfinite(value.im)
         if is_pole is not None:

@@ -32,6 +32,7 @@ from backends.evaluation import (
     has_slopes,
     preparation_program,
     rows_of,
+    slopes_of,
 )
 from backends.numpy_backend import BLOCK
 from backends.numpy_ops import numpy_function
@@ -42,15 +43,15 @@ from backends.triton_emitter import TRITON_HEADER, triton_evaluate, triton_prepa
 
 
 def result_shapes(
-    points: Tensor, table: Tensor, function: str, variables: int
+    points: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the values, (values, 2, ...), and of the slopes, (variables, values, 2, ...).
+    """Of the values, (values, 2, ...), and of their slopes, (slopes, values, 2, ...).
 
     Real and imaginary parts are apart, so that a loop over points reads and writes in order.
     """
     shape = torch.broadcast_shapes(points.shape[:-1], table.shape[:-1])
     rows = FUNCTIONS[function].rows
-    return (rows, 2, *shape), (variables, rows, 2, *shape)
+    return (rows, 2, *shape), (slopes_of(function, points_are, variables), rows, 2, *shape)
 
 
 def contraction_shapes(
@@ -124,22 +125,23 @@ def numpy_evaluate(
         return _compiled_evaluate(points, table, function, points_are, variables)
     which = _evaluation(table, function, points_are, variables)
     run = _array_evaluation(which)
-    shapes = result_shapes(points, table, function, variables)
+    shapes = result_shapes(points, table, function, points_are, variables)
     is_single = math.prod(table.shape[:-1]) == 1
     if is_single:  # also a batch of one lattice, whose constants are numbers like any other's
         table = table.reshape(-1)
     constants = _constants_for(which, table)
     values, found = (points.new_empty(shape) for shape in shapes)
-    x, y = (np.ascontiguousarray(part) for part in _parts(points))
+    parts = [np.ascontiguousarray(part) for part in _parts(points)]
     with np.errstate(all="ignore"):
         if not is_single:  # a batch of lattices broadcasts against the points
             targets = [*_planes(values, 2), *_planes(found, 3)]
-            _fill_in_blocks(run, [x, y, *constants], targets)
+            _fill_in_blocks(run, [*parts, *constants], targets)
             return values, found
         targets = [row.reshape(-1) for row in (*_planes(values, 2), *_planes(found, 3))]
-        x, y = x.reshape(-1), y.reshape(-1)
-        for part in _blocks(x.size):
-            _fill([target[part] for target in targets], run(x[part], y[part], *constants))
+        flats = [part.reshape(-1) for part in parts]
+        for block in _blocks(flats[0].size):
+            found_here = run(*(flat[block] for flat in flats), *constants)
+            _fill([target[block] for target in targets], found_here)
     return values, found
 
 
@@ -179,9 +181,10 @@ def numpy_contract(gradient: Tensor, slopes: Tensor, summed: int) -> tuple[Tenso
 
 
 def _constants_for(which: Evaluation, table: Tensor) -> list[Any]:
-    """What a program takes behind x and y: numbers, or arrays for a batch of lattices."""
+    """What a program takes behind the point: numbers, or arrays for a batch of lattices."""
     numbers = table.tolist() if table.ndim == 1 else _parts(table)
-    return [numbers[int(name[1:])] for name in evaluation_program(which).inputs[2:]]
+    names = evaluation_program(which).inputs[len(which.parts_of_point) :]
+    return [numbers[int(name[1:])] for name in names]
 
 
 def _fill_in_blocks(
@@ -277,13 +280,13 @@ def cuda_evaluate(
         return torch_evaluate(points, omega, table, function, points_are, variables, compiled)
     if function == "inverse_wp" and variables:
         return _inverse_with_slopes(points, table, variables)
-    shapes = result_shapes(points, table, function, variables)
+    shapes = result_shapes(points, table, function, points_are, variables)
     values, found = (points.new_empty(shape) for shape in shapes)
     shape = shapes[0][2:]
     count = values[0, 0].numel()
     if not count:
         return values, found
-    points = points.detach().expand(*shape, 2).contiguous()
+    points = points.detach().expand(*shape, points.shape[-1]).contiguous()
     table = table.contiguous()
     per_lattice = count
     if table.ndim > 1:  # as many copies of a table as it has points, so that they lie in order
@@ -339,20 +342,20 @@ def torch_evaluate(
 def rows_on_table(
     points: Tensor, table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
-    shapes = result_shapes(points, table, function, variables)
-    x, y = points.unbind(-1)
-    values, found = _stacked_rows(x, y, table, function, points_are, variables)
+    shapes = result_shapes(points, table, function, points_are, variables)
+    parts = points.unbind(-1)
+    values, found = _stacked_rows(parts, table, function, points_are, variables)
     return values.reshape(shapes[0]), found.reshape(shapes[1])
 
 
 def _stacked_rows(
-    x: Tensor, y: Tensor, table: Tensor, function: str, points_are: str, variables: int
+    parts: Sequence[Tensor], table: Tensor, function: str, points_are: str, variables: int
 ) -> tuple[Tensor, Tensor]:
-    ops, precision = TorchOps(x.dtype), PRECISIONS[x.dtype]
+    ops, precision = TorchOps(table.dtype), PRECISIONS[table.dtype]
     lattice = from_flat(table.unbind(-1), precision, variables)
-    values, found = rows_of(ops, function, (x, y), points_are, lattice, precision, variables)
-    shape = torch.broadcast_shapes(x.shape, table.shape[:-1])
-    return stacked(values, shape), stacked(found, shape) if found else x.new_empty((0,))
+    values, found = rows_of(ops, function, parts, points_are, lattice, precision, variables)
+    shape = torch.broadcast_shapes(parts[0].shape, table.shape[:-1])
+    return stacked(values, shape), stacked(found, shape) if found else table.new_empty((0,))
 
 
 def _compiler_options() -> dict[str, str | int | bool | Callable[..., Any]]:
@@ -373,24 +376,24 @@ def _compiled_evaluate(
 ) -> tuple[Tensor, Tensor]:
     """`rows_on_table`, compiled by torch.compile; values and slopes only, never a backward pass."""
     run = _compiler(function, points_are, variables)
-    x, y = points.detach().unbind(-1)
-    shapes = result_shapes(points, table, function, variables)
+    parts = points.detach().unbind(-1)
+    shapes = result_shapes(points, table, function, points_are, variables)
     is_single = table.ndim == 1
     if is_single:
-        x, y = x.reshape(-1), y.reshape(-1)
+        parts = tuple(part.reshape(-1) for part in parts)
     else:  # a batch of lattices broadcasts against the points as they are
         (table,) = _of_any_length(table)
     if points.device.type != "cpu" or not is_single:
-        values, found = run(*_of_any_length(x, y), table)
+        values, found = run(_of_any_length(*parts), table)
         return values.reshape(shapes[0]), found.reshape(shapes[1])
     # On a CPU in blocks, so that what lies between the points and the results stays in the cache.
     values, found = (_new_memory(shape, points) for shape in shapes)
-    count = shapes[0][0]
-    rows, slopes = values.view(count, 2, len(x)), found.view(variables * count, 2, len(x))
-    for part in _blocks(len(x)):
-        rows[..., part], of_block = run(*_of_any_length(x[part], y[part]), table)
+    count, size = shapes[0][0], len(parts[0])
+    rows, slopes = values.view(count, 2, size), found.view(shapes[1][0] * count, 2, size)
+    for block in _blocks(size):
+        rows[..., block], of_block = run(_of_any_length(*(part[block] for part in parts)), table)
         if variables:
-            slopes[..., part] = of_block
+            slopes[..., block] = of_block
     return values, found
 
 
@@ -416,8 +419,8 @@ def _new_memory(shape: Sequence[int], like: Tensor) -> Tensor:
 def _compiler(function: str, points_are: str, variables: int) -> Callable[..., Any]:
     """The compiled evaluation, separately for each kind."""
 
-    def specialised(x: Tensor, y: Tensor, table: Tensor) -> Any:
-        return _stacked_rows(x, y, table, function, points_are, variables)
+    def specialised(parts: Sequence[Tensor], table: Tensor) -> Any:
+        return _stacked_rows(parts, table, function, points_are, variables)
 
     # A code object of its own: torch counts (and limits) recompilations by code object.
     name = f"{function}_{points_are}_{variables}"

@@ -22,7 +22,10 @@ _TRITON = {
     "power_of_two": "power_of_two({0})",
     "two_to": "two_to({0})",
     "leading_bits": "leading_bits({0}, {1:.0f})",
-    **{key: f"libdevice.{key}({{0}})" for key in ("exp", "expm1", "sin", "cos", "log", "rint")},
+    **{
+        key: f"libdevice.{key}({{0}})"
+        for key in ("exp", "expm1", "sin", "cos", "log", "log1p", "rint")
+    },
     "sqrt": "tl.sqrt({0})",
     "hypot": "libdevice.hypot({0}, {1})",
     "arctan2": "libdevice.atan2({0}, {1})",
@@ -106,12 +109,17 @@ def triton_body(program: Program, dtype: str) -> tuple[list[str], list[str]]:
 def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: int) -> str:
     """A kernel that evaluates a program at many points, one point a thread.
 
-    Its arguments are pointers to numbers of `dtype`: `points`, (n, 2) numbers, the inputs x and y;
-    `tables`, `length` numbers of each lattice, the inputs t0, t1, ...; `values` for (rows, 2, n)
-    numbers and `slopes` for all further outputs. Then the number of points, how many of them belong
-    to one lattice, and the points of a block.
+    Its arguments are pointers to numbers of `dtype`: `points`, for each point the inputs x and y,
+    and x1 if the program has it; `tables`, `length` numbers of each lattice, the inputs t0, t1,
+    ...; `values` for (rows, 2, n) numbers and `slopes` for all further outputs. Then the number of
+    points, how many of them belong to one lattice, and the points of a block.
     """
     body, outputs = triton_body(program, dtype)
+    point = [name for name in program.inputs if name[0] in "xy"]
+    parts = [
+        f"{part} = tl.load(points + {len(point)} * index + {k}, mask=inside, other=0.0)"
+        for k, part in enumerate(point)
+    ]
     loads = [f"tables += {length} * lattice"]
     loads += [f"{x} = tl.load(tables + {x[1:]})" for x in program.used_inputs if x[0] == "t"]
     stores = []
@@ -125,9 +133,7 @@ def triton_evaluate(program: Program, name: str, dtype: str, rows: int, length: 
             "index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
             "inside = index < n",
             "lattice = tl.where(inside, index // per_lattice, 0)",
-            "x = tl.load(points + 2 * index, mask=inside, other=0.0)",
-            "y = tl.load(points + 2 * index + 1, mask=inside, other=0.0)",
-            *(*loads, *body, *stores),
+            *(*parts, *loads, *body, *stores),
         ],
     )
 

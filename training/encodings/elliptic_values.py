@@ -118,7 +118,7 @@ class Frame(NamedTuple):
 
 def learned_wp(backend: str, coordinates: Tensor, omegas: HalfPeriods) -> Tensor:
     """Re wp, Im wp, Re wp' and Im wp' at points that move with the lattice, (4, points)."""
-    if backend != "torch" or coordinates.requires_grad:  # the operator has no derivative in them
+    if backend != "torch":
         z, lattice = moving(coordinates, omegas)
         return torch.stack(_values(backend, _backend(backend).wp_and_prime(z, lattice), z.shape))
     return values_at_coordinates("wp_and_prime", coordinates, omegas.parts).flatten(0, 1)

@@ -25,7 +25,6 @@ from training.encodings.encoding import scalar, working_dtype
 from training.encodings.weierstrass_options import LearnedPart, check_aspect
 from wefpe_core import Lattice
 
-_LARGEST_SKEW = 1.0  # from that of the start
 _LARGEST_SCALE = 4.0  # of omega1, up and down
 
 
@@ -97,7 +96,7 @@ class LatticeParameter(nn.Module):
             return HalfPeriods.of(fixed, skew, omega1 * y)
         skew, scale = torch.tanh(torch.stack((self.skew, self.log_scale)).to(dtype)).unbind()
         learned = omega1 * torch.exp(math.log(_LARGEST_SCALE) * scale)
-        one, x = torch.ones_like(y), tau.real + _LARGEST_SKEW * skew
+        one, x = torch.ones_like(y), tau.real + skew
         return HalfPeriods(learned * HalfPeriods.of(one, x, y).parts)
 
     def aspect(self, device: torch.device) -> Tensor:

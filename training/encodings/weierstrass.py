@@ -137,17 +137,20 @@ class WeierstrassEncoding(AbstractEncoding):
 
     def frame(self, grid: Grid) -> Frame:
         """How the grid lies on the lattice."""
-        alpha_u, alpha_v = self.alpha_u, self.alpha_v
+        alphas: Any = (self.alpha_u, self.alpha_v)
         if self.alphas_raw is not None:
-            alpha_u, alpha_v = self.learned_alphas()
-        return Frame(grid, alpha_u, alpha_v, self.options.origin == "half_period")
+            alphas = self.learned_alphas()
+        return Frame(grid, alphas[0], alphas[1], self.options.origin == "half_period")
 
-    def learned_alphas(self) -> tuple[Any, Any]:
-        """alpha_u and alpha_v within their bounds, as tensors that carry gradients."""
-        assert self.alphas_raw is not None
+    def learned_alphas(self) -> Tensor:
+        """alpha_u and alpha_v within their bounds, with gradients."""
         low, high = self.options.alpha_min, self.options.alpha_max
-        alphas = low + (high - low) * torch.sigmoid(self.alphas_raw.to(self.working_dtype))
-        return alphas[0], alphas[1]
+        return low + (high - low) * self._shares()
+
+    def _shares(self) -> Tensor:
+        """How far each alpha is from its lower bound to its upper one."""
+        assert self.alphas_raw is not None
+        return torch.sigmoid(self.alphas_raw.to(self.working_dtype))
 
     def _stretch(self) -> Tensor:
         """omega3/i in the paper; in the script a factor of the rows."""
@@ -176,12 +179,25 @@ class WeierstrassEncoding(AbstractEncoding):
             return torch.stack(listed)
         if parameter.learned == "nothing":
             return self.table(("values", grid), lambda: self._fixed_values(grid), depends_on=())
-        coordinates = self.table(
+        half_periods = parameter.half_periods(self.device)
+        return learned_wp(self.options.backend, self._coordinates(grid), half_periods)
+
+    def _coordinates(self, grid: Grid) -> Tensor:
+        """The patches in half-periods: fixed, or between those of the bounds of alpha."""
+        low, high = self.options.alpha_min, self.options.alpha_max
+        if self.alphas_raw is None:
+            frames = [self.frame(grid)]
+        else:
+            is_centred = self.options.origin == "half_period"
+            frames = [Frame(grid, alpha, alpha, is_centred) for alpha in (low, high)]
+        known: list[Tensor] = self.table(
             ("coordinates", grid),
-            lambda: self.frame(grid).coordinates(self.working_dtype, self.device),
-            depends_on=() if self.alphas_raw is None else (self.alphas_raw,),
+            lambda: [f.coordinates(self.working_dtype, self.device) for f in frames],
+            depends_on=(),
         )
-        return learned_wp(self.options.backend, coordinates, parameter.half_periods(self.device))
+        if self.alphas_raw is None:
+            return known[0]
+        return torch.lerp(known[0], known[1], self._shares())
 
     def _powers(self, grid: Grid) -> Tensor:
         """w and w^2 with Re w and Im w from -1 to 1, over the factor inside tanh."""
@@ -223,7 +239,7 @@ class WeierstrassEncoding(AbstractEncoding):
         elif self.alpha_learn is not None:
             found["ω3′"] = self._stretch()
         if self.alphas_raw is not None:
-            found["α_u, α_v"] = torch.stack(self.learned_alphas())
+            found["α_u, α_v"] = self.learned_alphas()
         if self.alpha_raw is not None:
             found["α_scale"] = torch.as_tensor(self.compression_scale())
         if self.beta_pos is not None:

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backends.heat import log_periodic_gaussian
-from backends.torch_ops import TorchOps
+from backends.torch_operators import values_at_coordinates
 from training.encodings.displacements import in_patches_of, starting_centres
-from training.encodings.elliptic_values import TORCH, EllipticUse, moving
+from training.encodings.elliptic_values import EllipticUse
 from training.encodings.encoding import differences
 from training.encodings.grid import Grid, checked_grid
 from training.encodings.learned_lattice import inverse_softplus
@@ -21,14 +20,11 @@ from training.encodings.weierstrass_bias import AbstractLatticeBias
 from training.encodings.weierstrass_options import HeatOptions
 
 
-class Axes(NamedTuple):
-    """What is known of the displacements along the columns, and then along the rows."""
+class Places(NamedTuple):
+    """Where log K is wanted, in half-periods, and how far a centre of one patch moves that."""
 
-    places: Tensor  # pi times the displacement over the period
-    sides: Tensor  # 0 for columns, 1 for rows
-    scale: Tensor  # `places` for one patch of the grid that the encoding is made for
-    is_row: Tensor  # `sides` as real numbers
-    log_first: Tensor  # log of 2 omega1/sqrt(pi)
+    at: Tensor  # (n, 2)
+    per_patch: Tensor
 
 
 class HeatEncoding(AbstractLatticeBias):
@@ -78,50 +74,50 @@ class HeatEncoding(AbstractLatticeBias):
 
     def times(self) -> Tensor:
         """t_h, (layers, heads), in float64."""
-        return self.column**2 * torch.exp(2.0 * self.log_width.to(self.working_dtype))
+        return torch.exp(2.0 * (self.log_width.to(self.working_dtype) + math.log(self.column)))
 
     def values(self, grid: Grid) -> Tensor:
         """log K at the displacements of `offsets`, (layers, heads, displacements), in float64."""
         height, width = grid = checked_grid(grid)
+        places = self.table(("places", grid), lambda: self._places(grid), depends_on=())
+        found = self._at(places)
+        if not self.is_rectangular:
+            return found
+        across, down, shared = found.split((2 * width - 1, 2 * height - 1, 1), -1)
+        return (down[..., None] + (across - shared)[..., None, :]).flatten(-2)
+
+    def _places(self, grid: Grid) -> Places:
+        height, width = grid
         if not self.is_rectangular:
             offsets = self.offsets(grid)
-            dtype = self.working_dtype
-            return self._general(offsets.dx.to(dtype) / width, offsets.dy.to(dtype) / height)
-        # K is the product of a function of the column and one of the row; one call makes both.
-        axes: Axes = self.table(("axes", grid), lambda: self._axes(grid), depends_on=())
-        v = axes.places - self.centre[..., axes.sides] * axes.scale
-        # log of period/sqrt(pi); only that of the rows is learned.
-        log_aspect = torch.log(self.lattice_parameter.aspect(self.device))
-        logs = torch.addcmul(axes.log_first, axes.is_row, log_aspect)
-        # The sharpness is the period over pi sqrt(2t).
-        shift = 0.5 * math.log(2.0 * math.pi) + math.log(self.column)
-        sharpness = torch.exp((logs - shift) - self.log_width[..., None])
-        found = log_periodic_gaussian(TorchOps(v.dtype), v, sharpness) - logs
-        across, down = found.split((2 * width - 1, 2 * height - 1), -1)
-        return (down[..., None] + across[..., None, :]).flatten(-2)
-
-    def _axes(self, grid: Grid) -> Axes:
+            dx, dy = (x.to(self.working_dtype) for x in (offsets.dx, offsets.dy))
+            return self._in_half_periods(torch.stack((dx / width, dy / height), -1))
+        # log K is the sum of what it is along the first row of displacements and along the first
+        # column, less what it is at 0.
         like: dict[str, Any] = {"dtype": self.working_dtype, "device": self.device}
-        log_first = math.log(2.0 * self.lattice_parameter.start.omega1.real / math.sqrt(math.pi))
-        found = []
-        for side, alpha in enumerate((self.alpha_u, self.alpha_v)):
-            count, trained = grid[1 - side], self.size.grid[1 - side]
-            steps = torch.arange(1 - count, count, **like) / count
-            numbers = (math.pi * alpha / trained, float(side), log_first)
-            rest = (torch.full_like(steps, number) for number in numbers)
-            found.append((math.pi * alpha * steps, *rest))
-        places, scale, is_row, log_first_period = map(torch.cat, zip(*found, strict=True))
-        return Axes(places, is_row.long(), scale, is_row, log_first_period)
+        sides = [torch.arange(1 - n, n, **like)[:, None] / n for n in (width, height)]
+        shares, moves = (
+            F.pad(torch.block_diag(*pair), (0, 0, 0, 1))
+            for pair in (sides, map(torch.ones_like, sides))
+        )
+        return self._in_half_periods(shares, moves)
 
-    def _general(self, along: Tensor, down: Tensor) -> Tensor:
-        """log K at displacements given as shares of the width and the height of the image."""
+    def _in_half_periods(self, shares: Tensor, moves: Tensor | float = 1.0) -> Places:
+        """Displacements given as shares of the width and the height of the image, (n, 2)."""
         height, width = self.size.grid
-        x, y = (self.centre.to(self.working_dtype)[..., None, k] for k in (0, 1))
-        u, v = along - x / width, down - y / height
-        frame = self.frame(self.size.grid)
+        like: dict[str, Any] = {"dtype": self.working_dtype, "device": self.device}
+        scale = torch.tensor((2.0 * self.alpha_u, 2.0 * self.alpha_v), **like)
+        patch = scale / torch.tensor((width, height), **like)
+        return Places(shares * scale, torch.zeros_like(shares) - moves * patch)
+
+    def _at(self, places: Places) -> Tensor:
+        """log K, (layers, heads, places)."""
+        centre = self.centre.to(self.working_dtype)[..., None, :]
+        coordinates = torch.addcmul(places.at, places.per_patch, centre)
+        times = self.times()[..., None, None].expand(*coordinates.shape[:-1], 1)
         omegas = self.lattice_parameter.half_periods(self.device)
-        z, lattice = moving(torch.stack(frame.in_half_periods(u, v), -1), omegas)
-        return TORCH.log_heat(z, self.times()[..., None], lattice)
+        points = torch.cat((coordinates, times), -1)
+        return values_at_coordinates("log_heat", points, omegas.parts)[0]
 
     def bias(self, grid: Grid, layer: int) -> Tensor:
         grid = checked_grid(grid)
@@ -132,7 +128,8 @@ class HeatEncoding(AbstractLatticeBias):
     def bias_at(self, points: Tensor, layer: int) -> Tensor:
         self.check_layer(layer)
         along, down = differences(points)
-        values = self._general(along.reshape(-1), down.reshape(-1)).to(self.dtype)
+        shares = torch.stack((along.reshape(-1), down.reshape(-1)), -1).to(self.working_dtype)
+        values = self._at(self._in_half_periods(shares)).to(self.dtype)
         found = self.strengths()[..., None] * values
         chosen = found[layer if self.options.per_layer else 0]
         return chosen.reshape(-1, *along.shape).movedim(0, -3)

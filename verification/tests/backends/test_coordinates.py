@@ -75,6 +75,42 @@ def test_coordinates_are_exact_numbers(function, half_periods, dtype):
             assert error <= contracts[name][complex_name]["largest"], (name, s, t)
 
 
+def moving(half_periods: tuple[complex, complex]) -> Any:
+    """Points for every function, with a time each, and their half-periods, all with gradients."""
+    points = [[0.31, 0.22, 0.05], [1.4, -0.63, 0.4], [0.9, 2.2, 3.0]]
+    omega = torch.view_as_real(torch.tensor(half_periods, dtype=torch.complex128)).flatten()
+    return torch.tensor(points, dtype=torch.float64).requires_grad_(), omega.requires_grad_()
+
+
+@pytest.mark.parametrize("half_periods", HALF_PERIODS[1:4:2], ids=str)
+@pytest.mark.parametrize("function", [*REFERENCES, "log_heat"])
+def test_gradients_in_coordinates_and_half_periods(function, half_periods):
+    def values(points, omega):
+        points = points if function == "log_heat" else points[:, :2]
+        return values_at_coordinates(function, points, omega)
+
+    assert torch.autograd.gradcheck(values, moving(half_periods))
+
+
+@pytest.mark.parametrize("function", ["green", "log_heat"])
+def test_gradients_in_coordinates_are_those_of_the_series(function):
+    """By theorem, and by torch's own operators, whatever else is differentiated with them."""
+    points, omega = (x.detach() for x in moving(HALF_PERIODS[1]))
+    points = points if function == "log_heat" else points[:, :2]
+
+    def total(points, omega):
+        return values_at_coordinates(function, points, omega).sum()
+
+    plain = torch.func.grad(total, argnums=(0, 1))(points, omega)
+    for moved in ((True, False), (False, True), (True, True)):
+        given = [x.clone().requires_grad_(m) for x, m in zip((points, omega), moved, strict=True)]
+        wanted = [x for x, m in zip(given, moved, strict=True) if m]
+        found = torch.autograd.grad(total(*given), wanted)
+        expected = [x for x, m in zip(plain, moved, strict=True) if m]
+        for got, want in zip(found, expected, strict=True):
+            assert torch.allclose(got, want, rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("function", ["wp_and_prime", "green"])
 def test_single_precision_reduces_coordinates_without_compensated_sums(function):
     """They are more than half of what it does at points z."""

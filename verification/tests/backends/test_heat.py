@@ -183,6 +183,19 @@ def test_gradients_in_place_time_and_lattice(share):
     assert torch.autograd.gradcheck(on_lattice_of_tensors, (z, t, *omegas))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("share", [0.05, 0.8, 4.0])
+def test_torch_differentiates_it_on_numbers_in_every_mode(share):
+    torch, z, t, _ = torch_case(LATTICES[1], share)
+
+    def value(t):
+        return get_backend("torch").log_heat(z.detach(), t, LATTICES[1]).sum()
+
+    (by_theorem,) = torch.autograd.grad(value(t), t)
+    for plain in (torch.func.grad(value)(t.detach()), torch.func.jacfwd(value)(t.detach())):
+        assert abs(plain - by_theorem) <= RESIDUAL * EPS * abs(by_theorem)
+
+
 @pytest.mark.slow
 def test_second_gradients_in_place_time_and_lattice():
     torch, z, t, omegas = torch_case(LATTICES[1], 0.8)

@@ -849,15 +849,12 @@ def test_the_green_function_of_coordinates_is_real_and_so_is_its_gradient():
     [
         ("inverse_wp", COORDINATES, PARTS, InputError),
         ("wp", COORDINATES, PARTS, InputError),
-        ("zeta", COORDINATES.clone().requires_grad_(), PARTS, InputError),
         ("zeta", COORDINATES.float(), PARTS, InputTypeError),
         ("zeta", COORDINATES.half(), PARTS.half(), InputTypeError),
         ("zeta", torch.tensor([[0, 1]]), PARTS, InputTypeError),
     ],
 )
-def test_coordinates_that_have_no_values_or_no_gradients_are_refused(
-    function, coordinates, omega, error
-):
+def test_coordinates_that_have_no_values_are_refused(function, coordinates, omega, error):
     with pytest.raises(error):
         values_at_coordinates(function, coordinates, omega)
 

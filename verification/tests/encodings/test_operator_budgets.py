@@ -26,6 +26,7 @@ LEARNED: list[tuple[str, dict[str, Any]]] = [
     ("weierstrass", {}),
     ("weierstrass", {"lattice": "general"}),
     ("weierstrass", {"origin": "half_period"}),
+    ("weierstrass", {"learn_alpha": True}),
     ("weierstrass", {"projection": "mlp"}),
     ("weierstrass_fourier", {}),
     ("weierstrass_hybrid", {}),
@@ -35,6 +36,7 @@ LEARNED: list[tuple[str, dict[str, Any]]] = [
     ("weierstrass_green", {}),
     ("weierstrass_green", {"lattice": "general", "diagonal": "nearest"}),
     ("weierstrass_heat", {}),
+    ("weierstrass_heat", {"lattice": "general"}),
     ("weierstrass_heat", {"centres": "zero", "per_layer": False}),
     ("combined", {}),
 ]

@@ -22,13 +22,22 @@ from wefpe_core import Lattice, get_backend
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("on_emulated_device")]
 
 BACKEND = get_backend("torch")
-LEARNED = ("weierstrass", "weierstrass_relative", "weierstrass_green")
+HEAT = pytest.param("weierstrass_heat", {"lattice": "general"}, marks=pytest.mark.slow)
+LEARNED: list[Any] = [
+    ("weierstrass", {}),
+    ("weierstrass", {"learn_alpha": True}),
+    ("weierstrass_relative", {}),
+    ("weierstrass_green", {}),
+    HEAT,  # its kernel takes some ten seconds to compile
+]
 
 
-@pytest.mark.parametrize("name", LEARNED)
-def test_a_training_step_could_be_captured_in_a_cuda_graph(name: str) -> None:
+@pytest.mark.parametrize(("name", "options"), LEARNED, ids=str)
+def test_a_training_step_could_be_captured_in_a_cuda_graph(
+    name: str, options: dict[str, Any]
+) -> None:
     """Neither a copy nor a wait is a necessary condition of it."""
-    encoding = small(name, grid=(8, 8)).train().to("cuda")
+    encoding = small(name, grid=(8, 8), **options).train().to("cuda")
     step = encoding_step(encoding, 2, "cuda", layers=1)
     run_step(step)  # what is made once, such as the coordinates of the grid
     with forbid_synchronisation(), count_launches() as counts:
@@ -65,6 +74,20 @@ def test_kernels_and_numpy_agree_in_values_and_gradients(batch: int | None) -> N
         assert got.shape == want.shape
         scale = want.abs().max()
         assert (got - want).abs().max() <= 64 * torch.finfo(torch.float64).eps * scale
+
+
+@pytest.mark.slow
+def test_the_kernel_of_log_heat_and_numpy_agree_in_values_and_gradients() -> None:
+    start = torch.tensor([[0.31, 0.22, 0.05], [1.4, -0.63, 0.4], [0.9, 2.2, 9.0]]).double()
+    found = []
+    for device in ("cpu", "cuda"):
+        points = start.to(device).requires_grad_()
+        omega = torch.tensor([1.0, -0.25, 0.5, 1.5]).double().to(device).requires_grad_()
+        values = values_at_coordinates("log_heat", points, omega)
+        gradients = torch.autograd.grad(values.sum(), [points, omega])
+        found.append([x.detach().cpu() for x in (values, *gradients)])
+    for want, got in zip(*found, strict=True):
+        assert (got - want).abs().max() <= 64 * torch.finfo(torch.float64).eps * want.abs().max()
 
 
 def test_a_function_on_a_learned_lattice_takes_two_launches() -> None:
