@@ -25,6 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from backends.hardware import hardware_of
 from verification import cases, laws, search, second_opinion
 from verification.functions import ARRAY_FUNCTIONS, FUNCTIONS, lattices_of, points_of
 from verification.gpu import emulated_cuda
@@ -51,7 +52,7 @@ from verification.subjects import (
     with_declared,
 )
 from wefpe_core import UnsupportedFunctionError, WefpeError
-from wefpe_core.receipts import Need, Receipt, receipts_folder, write_receipt
+from wefpe_core.receipts import Need, Receipt, fingerprint, receipts_folder, write_receipt
 from wefpe_core.registry import backend_descriptions
 from wefpe_core.reporting import describe_versions, git_commit, processor_name
 
@@ -216,6 +217,12 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
         subjects, skipped = subjects_here(plan.backends, plan.devices, plan.compiled)
         if plan.forms is not None:
             subjects = [s for s in subjects if Place.of(s.label).form in plan.forms]
+        places = (Place.of(subject.label) for subject in subjects)
+        # Taken before anything is measured: what changes meanwhile makes the receipts stale.
+        decided_by = {
+            (backend, device): fingerprint(backend, hardware_of(backend, device))
+            for backend, device, _ in places
+        }
         contracts = with_declared(contracts, subjects)
         jobs = jobs_of(subjects, plan.functions, plan.dtypes, contracts)
         if not jobs:
@@ -280,6 +287,7 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
         ],
         required=plan.required,
         interrupted=interrupted,
+        decided_by=decided_by,
     )
     return report, rows
 
