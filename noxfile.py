@@ -123,7 +123,8 @@ def results(session: nox.Session) -> None:
     """Make the tables and pictures of the study anew from its rows; trains nothing."""
     install_project(session)
     session.run("wefpe", "results", RESULTS)
-    session.run("wefpe", "docs", "fill", RESULTS, "README.md", f"{RESULTS}/README.md")
+    pages = ("README.md", f"{RESULTS}/README.md", "docs/which_encoding.md")
+    session.run("wefpe", "docs", "fill", RESULTS, *pages)
 
 
 @nox.session(default=False)

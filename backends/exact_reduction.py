@@ -88,6 +88,7 @@ class ReducedFrame:
         )
         self.norm = self.period1[0] ** 2 + self.period1[1] ** 2
         self.tau = _times_conjugate(self.period3, self.period1)
+        self.is_square = self.tau == (0, self.norm)  # tau = i
         # Exponent of a power of two near |a|, the shortest period.
         self.period_magnitude = max(map(int.bit_length, self.period1)) - self.scale.bit_length()
 
@@ -112,6 +113,10 @@ class ReducedFrame:
         elif 2 * im == tau_im:
             is_half_period = (2 * re - tau_re) % denominator == 0
         return ReducedPoint(re, im, denominator, m, n, is_half_period)
+
+    def is_zero_of_wp(self, point: ReducedPoint) -> bool:
+        """Whether symmetry makes wp zero there: at the centre of the cell of a square lattice."""
+        return self.is_square and point.is_half_period and point.re == point.im
 
     def lines_through(self, z: GaussianRational) -> tuple[bool, bool]:
         """Whether `z` is on a vertical and on a horizontal line of symmetry of the lattice.

@@ -129,6 +129,8 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
     def _wp_and_prime_at(
         self, point: ReducedPoint, frame: ReducedFrame, where: Any
     ) -> tuple[Any, ...]:
+        if frame.is_zero_of_wp(point):
+            return _ZERO, _ZERO
         period = frame.period_magnitude
         size = point.magnitude + period
 
@@ -382,7 +384,7 @@ class MpmathBackend(MpmathHeat, MpmathJacobiFunctions, MpmathFamily, AbstractBac
             lattice,
         )
         real = (False, frame.is_real)
-        return on_lines(g2, 1, real), on_lines(g3, 1, real)
+        return on_lines(g2, 1, real), _ZERO if frame.is_square else on_lines(g3, 1, real)
 
     def roots(self, lattice: Lattice) -> tuple[Any, Any, Any]:
         r"""Roots :math:`e_k = \wp(\omega_k)` of the basis given, evaluated there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from importlib.metadata import version as installed_version
@@ -78,6 +79,16 @@ def _write_command_line(app: Any) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def _break_long_code(app: Any, pagename: str, template: str, context: Any, tree: Any) -> None:
+    """A line of a table may end after a sign of an option, as in ``weierstrass:g2=1,g3=0``."""
+
+    def with_breaks(code: re.Match[str]) -> str:
+        return re.sub(r"(&#?[a-z0-9]+;)|([,;:+(]|\.(?=[a-z]))", r"\1\2<wbr>", code[0])
+
+    if "body" in context:
+        context["body"] = re.sub(r'(?<=<span class="pre">)[^<]{24,}', with_breaks, context["body"])
+
+
 def _show_the_lattice(app: Any, pagename: str, template: str, context: Any, tree: Any) -> None:
     """The page about ``wefpe explore`` has what that command writes in it."""
     if pagename == "explore":
@@ -92,6 +103,7 @@ def _write_the_lattice(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("html-page-context", _break_long_code)
     app.connect("html-page-context", _show_the_lattice)
     app.connect("build-finished", _write_the_lattice)
     app.connect("builder-inited", _write_command_line)

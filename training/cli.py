@@ -166,19 +166,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PreemptedError as error:
         errors.print(f"{program}: {error}")
         return PREEMPTED
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in _PACKAGES:
-            if error.name is None or _is_ours(error.name.partition(".")[0]):
-                raise
-            errors.print(f"{program}: {foreign_package(error.name)}")
-            return USER_ERROR
-        install = install_command(error.name, "training,report")
-        errors.print(
-            f"{program}: {error.name} is not installed; all that commands need comes by {install}"
-        )
-        return USER_ERROR
     except (WefpeError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         errors.print(f"{program}: {error}")
+        return USER_ERROR
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in _PACKAGES and not _is_ours(package):
+            errors.print(f"{program}: {foreign_package(package)}")
+            return USER_ERROR
+        if not isinstance(error, ModuleNotFoundError) or package in ("", *_PACKAGES):
+            raise
+        install = install_command(package, "training,report")
+        errors.print(
+            f"{program}: {package} is not installed; all that commands need comes by {install}"
+        )
         return USER_ERROR
     except MemoryError as error:
         errors.print(f"{program}: not enough memory: {error}")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from wefpe_core._exact import GaussianRational, cross
 from wefpe_core.degenerate_lattice import DegenerateLattice
+from wefpe_core.docstrings import complete_docstrings
 from wefpe_core.elliptic_integrals import EllipticIntegrals
 from wefpe_core.errors import (
     DegenerateLatticeError,
@@ -59,6 +60,10 @@ class AbstractBackend(
     # Ceilings of errors in eps, where they are not those of verification/contracts.toml: a largest
     # error by dtype and value, such as {"wp": {"complex128": 10.0}}.
     contracts: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        complete_docstrings(cls, AbstractBackend)
 
     def __repr__(self) -> str:
         """What it is, and whether it is verified on the processor of this machine."""

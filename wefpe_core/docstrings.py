@@ -36,3 +36,17 @@ def with_paragraph(function: Any, text: str) -> str | None:
     section = _SECTION.search(known)
     place = len(known) if section is None else section.start()
     return "\n\n".join(filter(None, (known[:place].rstrip(), text, known[place:])))
+
+
+def complete_docstrings(cls: type, base: type) -> None:
+    """Let ``help`` on a method of `cls` show what `base` says of it, below its own words."""
+    for name, described in inspect.getmembers(base, inspect.isfunction):
+        function = getattr(cls, name)
+        if name.startswith("_") or function is described or not described.__doc__:
+            continue
+        said = inspect.cleandoc(described.__doc__)
+        known = inspect.cleandoc(getattr(function, "__doc__", None) or "")
+        if not known:
+            function.__doc__ = said
+        elif said not in known and ">>> " not in known:
+            function.__doc__ = f"{known}\n\n`{base.__name__}.{name}` says, of arrays:\n\n{said}"

@@ -121,7 +121,7 @@ def missing_dependency(purpose: str, package: str, extra: str | None) -> str:
     return f"{purpose} needs {package}, which is not installed; run: {install}"
 
 
-# Its address is on PyTorch's own page of installation, and changes with the versions there.
+# The address of that index is PyTorch's to change.
 _TORCH_FOR_CPU = "pip install torch from the CPU index that pytorch.org/get-started names"
 
 

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from wefpe_core.docstrings import with_paragraph
+from wefpe_core import docstrings  # not its functions: those of this module are the laws
 
 _OF_EACH = """
 Arguments are numbers, arrays or tensors of one library, which broadcast. The residual is real, of
@@ -29,7 +29,7 @@ their shape, and NaN where a value is NaN or infinite.
 
 
 def _law(function: Callable[..., Any]) -> Callable[..., Any]:
-    function.__doc__ = with_paragraph(function, _OF_EACH.strip())
+    function.__doc__ = docstrings.with_paragraph(function, _OF_EACH.strip())
     return function
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from training.encodings.encoding import AbstractEncoding, PassTables
-from training.encodings.grid import Grid
+from training.encodings.grid import Grid, checked_grid
 from training.encodings.options import CombinedOptions
 from training.encodings.registry import build_encoding
 from training.encodings.size import EncodingSize
@@ -20,6 +21,10 @@ class CombinedEncoding(AbstractEncoding):
     An additive encoding says where a patch is; a bias or a rotation says how far another one is.
     A model may want both. The same encoding may be there twice with other options, such as WEF-PE
     on two scales.
+
+    In training the places of all parts can be moved together, at random and anew for every pass,
+    for parts that know more than whole grids. A bias is then evaluated for every pair of patches,
+    layer by layer, instead of once for every displacement of the grid.
     """
 
     name = "combined"
@@ -34,17 +39,52 @@ class CombinedEncoding(AbstractEncoding):
         self.parts = nn.ModuleList(
             build_encoding(name, **size._asdict(), **given) for name, given in options.encodings()
         )
+        if options.moves_places:
+            self._check_places()
+
+    def _check_places(self) -> None:
+        """Raise `InputError` if a part knows whole grids only."""
+        place, token = (
+            torch.full((1, 2), 0.4),
+            torch.zeros(1, self.size.num_heads, 1, self.size.head_dim),
+        )
+        with torch.no_grad():
+            self.additive_at(place)
+            self.bias_at(place, 0)
+            self.rotate_at(token, token, place, 0)
 
     def _each(self) -> list[AbstractEncoding]:
         return list(self.parts)  # type: ignore[arg-type]
 
+    @property
+    def is_moved(self) -> bool:
+        return self.training and self.options.moves_places
+
+    @property
+    def draws_in_training(self) -> bool:
+        return self.options.moves_places or any(part.draws_in_training for part in self._each())
+
+    def draw_places(self, grid: Grid) -> None:
+        if self.is_moved:
+            self._places(grid)
+        for part in self._each():
+            part.draw_places(grid)
+
+    def _places(self, grid: Grid) -> Tensor:
+        """Where the patches of this pass are for all parts, (patches, 2)."""
+        return torch.stack(self.moved_centres(checked_grid(grid), self.options), -1)
+
     def additive(self, grid: Grid) -> Tensor | None:
+        if self.is_moved:
+            return self.additive_at(self._places(grid))
         return _sum(super().additive(grid), *(part.additive(grid) for part in self._each()))
 
     def prefix(self, n: int) -> Tensor | None:
         return _sum(super().prefix(n), *(part.prefix(n) for part in self._each()))
 
     def bias(self, grid: Grid, layer: int) -> Tensor | None:
+        if self.is_moved:
+            return self.bias_at(self._places(grid), layer)
         biases = (part.bias(grid, layer) for part in self._each())
         return _sum(super().bias(grid, layer), *biases)
 
@@ -61,6 +101,8 @@ class CombinedEncoding(AbstractEncoding):
 
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
         q, k = super().rotate(q, k, grid, layer)
+        if self.is_moved:
+            return self.rotate_at(q, k, self._places(grid), layer)
         for part in self._each():
             q, k = part.rotate(q, k, grid, layer)
         return q, k
@@ -100,10 +142,11 @@ class CombinedEncoding(AbstractEncoding):
         """As in `AbstractEncoding`. Parts may use the same keys, so each has tables of its own."""
         kept: PassTables = [] if tables is None else tables
         if not kept:
-            kept.extend((number, []) for number in range(len(self.parts)))
+            kept.extend((number, []) for number in range(1 + len(self.parts)))
+        passes = (*(part.shared_pass for part in self._each()), super().shared_pass)
         with ExitStack() as stack:
-            for part, (_, own) in zip(self._each(), kept, strict=True):
-                stack.enter_context(part.shared_pass(own, is_complete=is_complete))
+            for shared_pass, (_, own) in zip(passes, kept, strict=True):
+                stack.enter_context(shared_pass(own, is_complete=is_complete))
             yield
 
 

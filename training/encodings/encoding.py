@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
-from training.encodings.grid import Grid, checked_grid
+from training.encodings.grid import Grid, checked_grid, moved_places, patch_centres
 from training.encodings.option_types import NoOptions
 from training.encodings.size import EncodingSize
 from wefpe_core.errors import InputError
 
 if TYPE_CHECKING:
     from training.encodings.elliptic_values import EllipticUse
+    from training.encodings.options import MovedPlaces
 
 # --- Tables that are kept between calls --------------------------------------------------------
 
@@ -268,6 +269,21 @@ class AbstractEncoding(nn.Module):
         """Raise if an encoding that answers for grids has no answer for other places."""
         if getattr(type(self), method) is not getattr(AbstractEncoding, method):
             raise InputError(f"{self.name} knows the places of a whole grid only")
+
+    def draw_places(self, grid: Grid) -> None:
+        """Draw where the patches are in this pass, if they move; a model calls it first."""
+
+    def moved_centres(self, grid: Grid, options: MovedPlaces) -> tuple[Tensor, Tensor]:
+        """u and v of the patches, moved at random: the same for all layers of a pass."""
+        return self.table(
+            ("moved centres", grid),
+            lambda: moved_places(*patch_centres(grid, self.working_dtype, self.device), options),
+        )
+
+    @property
+    def draws_in_training(self) -> bool:
+        """Whether something is drawn anew for every pass of training: dropout, or moved places."""
+        return any(isinstance(each, nn.Dropout) and each.p > 0.0 for each in self.modules())
 
     def check_ready(self) -> None:
         """Raise if the encoding cannot be used yet; models ask before the first forward pass."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from training.encodings.size import Grid as Grid
 from training.encodings.size import is_integer, two_positive_integers
+
+if TYPE_CHECKING:
+    from training.encodings.options import MovedPlaces
 
 
 def checked_grid(grid: Any) -> Grid:
@@ -33,6 +37,17 @@ def patch_centres(grid: Grid, dtype: torch.dtype, device: torch.device) -> tuple
     height, width = grid
     x, y = patch_indices(grid, dtype, device)
     return (x + 0.5) / width, (y + 0.5) / height
+
+
+def moved_places(u: Tensor, v: Tensor, options: MovedPlaces) -> tuple[Tensor, Tensor]:
+    """Shares of the image moved at random, and stretched from its middle by axis and together."""
+    drawn = 2.0 * torch.rand(5, dtype=u.dtype, device=u.device) - 1.0
+    shifts = options.shift * drawn[:2]
+    factors = torch.exp(
+        math.log(options.jitter) * drawn[2:4] + math.log(options.rescale) * drawn[4]
+    )
+    x, y = (2.0 * u - 1.0 + shifts[0]) * factors[0], (2.0 * v - 1.0 + shifts[1]) * factors[1]
+    return 0.5 * (x + 1.0), 0.5 * (y + 1.0)
 
 
 def whole_waves(count: int, side: int, dtype: torch.dtype, device: torch.device) -> Tensor:

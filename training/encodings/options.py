@@ -88,19 +88,13 @@ class Rope1dOptions(EncodingOptions):
             raise InputError(f"rope1d needs an even head_dim, got {size.head_dim}")
 
 
-class RopeAxialOptions(EncodingOptions):
-    """Options of `rope_axial`."""
+class MovedPlaces(EncodingOptions):
+    """Options of encodings whose places move at random in training, as DINOv3's do."""
 
-    base: float = option(100.0, _PERIODS, above=0.0)
-    coordinates: Literal["index", "reference", "centred", "periodic"] = option(
-        "index",
-        "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
-        "grid of training (EVA); 2 pi times the patch centres in [-1, 1] (DINOv3); or periodic, "
-        "which has whole numbers of waves over the image instead of them",
-    )
-    layout: PairLayout = option("interleaved", _LAYOUT)
     shift: float = option(
-        0.0, "in training, centred coordinates are moved by up to this much (DINOv3)", at_least=0.0
+        0.0,
+        "in training, all places are moved by up to this many halves of the image (DINOv3)",
+        at_least=0.0,
     )
     jitter: float = option(
         1.0,
@@ -112,12 +106,25 @@ class RopeAxialOptions(EncodingOptions):
     )
 
     @property
-    def is_augmented(self) -> bool:
+    def moves_places(self) -> bool:
         return self.shift > 0.0 or self.jitter > 1.0 or self.rescale > 1.0
+
+
+class RopeAxialOptions(MovedPlaces):
+    """Options of `rope_axial`."""
+
+    base: float = option(100.0, _PERIODS, above=0.0)
+    coordinates: Literal["index", "reference", "centred", "periodic"] = option(
+        "index",
+        "what is multiplied by the frequencies: column and row (rope-vit); the same scaled to the "
+        "grid of training (EVA); 2 pi times the patch centres in [-1, 1] (DINOv3); or periodic, "
+        "which has whole numbers of waves over the image instead of them",
+    )
+    layout: PairLayout = option("interleaved", _LAYOUT)
 
     def check(self, size: EncodingSize) -> None:
         _check_quarters("rope_axial", size)
-        if self.is_augmented and self.coordinates != "centred":
+        if self.moves_places and self.coordinates != "centred":
             raise EncodingOptionError("shift, jitter and rescale are for coordinates='centred'")
 
 
@@ -234,7 +241,7 @@ class LieOptions(EncodingOptions):
             )
 
 
-class CombinedOptions(EncodingOptions):
+class CombinedOptions(MovedPlaces):
     """Options of `combined`."""
 
     parts: str = option(
@@ -257,9 +264,10 @@ class CombinedOptions(EncodingOptions):
                 raise EncodingOptionError("a part of combined cannot be combined itself")
             rows = token_options(label.name, self.prefix_tokens)
             found.append((label.name, rows | label.options))
-        if len(found) < 2:
+        if len(found) < 2 and not self.moves_places:
             raise EncodingOptionError(
-                f"combined takes two or more parts joined by +, got {self.parts!r}"
+                f"combined takes two or more parts joined by +, got {self.parts!r}; a single part "
+                "only to move its places (shift, jitter, rescale)"
             )
         return found
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from backends.torch_ops import without_autocast
 from training.encodings.encoding import AbstractEncoding, checked_points, working_dtype
-from training.encodings.grid import Grid, patch_centres, patch_indices, whole_waves
+from training.encodings.grid import Grid, checked_grid, patch_centres, patch_indices, whole_waves
 from training.encodings.options import (
     PairLayout,
     Rope1dOptions,
@@ -50,8 +50,8 @@ class AbstractRotaryEncoding(AbstractEncoding):
     is_shared_by_layers = True  # one table of angles serves all layers
 
     @property
-    def is_random(self) -> bool:
-        """Whether the angles are drawn anew in every pass."""
+    def is_moved(self) -> bool:
+        """Whether places are moved at random now."""
         return False
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
@@ -84,7 +84,7 @@ class AbstractRotaryEncoding(AbstractEncoding):
             return torch.cos(angles).to(dtype), torch.sin(angles).to(dtype)
 
         key = ("rotation", grid, 0 if self.is_shared_by_layers else layer, dtype, device)
-        depends_on = None if self.is_random else list(self.parameters())
+        depends_on = None if self.is_moved else list(self.parameters())
         cos, sin = self.table(key, make, depends_on=depends_on)
         with without_autocast(device):
             return (
@@ -136,14 +136,24 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
         self.options, self.layout = options, options.layout
 
     @property
-    def is_random(self) -> bool:
-        return self.training and self.options.is_augmented
+    def is_moved(self) -> bool:
+        return self.training and self.options.moves_places
+
+    @property
+    def draws_in_training(self) -> bool:
+        return self.options.moves_places
+
+    def draw_places(self, grid: Grid) -> None:
+        if self.is_moved:
+            self.moved_centres(checked_grid(grid), self.options)
 
     def angles(self, grid: Grid, layer: int, device: torch.device) -> Tensor:
         dtype = working_dtype(device)
         x, y = patch_indices(grid, dtype, device)
         if self.options.coordinates == "reference":
             x, y = x * (self.size.grid[1] / grid[1]), y * (self.size.grid[0] / grid[0])
+        if self.is_moved:
+            return self._angles(*self.moved_centres(grid, self.options), x, y)
         return self._angles(*patch_centres(grid, dtype, device), x, y)
 
     def angles_at(self, u: Tensor, v: Tensor, layer: int) -> Tensor:
@@ -162,20 +172,8 @@ class RopeAxialEncoding(AbstractRotaryEncoding):
             return torch.cat([u[..., None] * along, v[..., None] * down], dim=-1)
         frequencies = geometric(self.options.base, self.size.head_dim, 4, dtype, device)
         if self.options.coordinates == "centred":
-            x, y = 2.0 * u - 1.0, 2.0 * v - 1.0
-            if self.is_random:
-                x, y = self._augmented(x, y)
-            x, y = 2.0 * math.pi * x, 2.0 * math.pi * y
+            x, y = 2.0 * math.pi * (2.0 * u - 1.0), 2.0 * math.pi * (2.0 * v - 1.0)
         return torch.cat([x[..., None] * frequencies, y[..., None] * frequencies], dim=-1)
-
-    def _augmented(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Coordinates moved, and stretched by axis and together, as DINOv3 does in training."""
-        options = self.options
-        shifts = options.shift * (2.0 * torch.rand(2, dtype=x.dtype, device=x.device) - 1.0)
-        turns = 2.0 * torch.rand(3, dtype=x.dtype, device=x.device) - 1.0
-        stretch = math.log(options.jitter) * turns[:2] + math.log(options.rescale) * turns[2]
-        factors = torch.exp(stretch)
-        return (x + shifts[0]) * factors[0], (y + shifts[1]) * factors[1]
 
 
 class RopeMixedEncoding(AbstractRotaryEncoding):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from training.encodings.elliptic_values import (
+    TORCH,
     EllipticUse,
     Frame,
     Values,
@@ -17,8 +18,9 @@ from training.encodings.elliptic_values import (
     fixed_green,
     learned_green,
     learned_wp,
+    moving,
 )
-from training.encodings.encoding import AbstractEncoding
+from training.encodings.encoding import AbstractEncoding, differences
 from training.encodings.grid import Grid, Offsets, checked_grid, grid_offsets
 from training.encodings.learned_lattice import HalfPeriods, LatticeParameter, inverse_softplus
 from training.encodings.size import EncodingSize, refuse_poles
@@ -87,6 +89,16 @@ class AbstractLatticeBias(AbstractEncoding):
         """Which of the displacements of a grid are 0 or whole periods, where there is a pole."""
         make = lambda: self.frame(grid).coincident(self.offsets(grid))  # noqa: E731
         return self.table(("is period", grid), make, depends_on=())
+
+    def displacements_at(self, points: Tensor) -> tuple[Tensor, Lattice, Tensor]:
+        """Displacements of any places from each other, their lattice, and which are 0 or periods.
+
+        All are (..., tokens, tokens). Those that are periods are moved to a harmless place.
+        """
+        s, t = self.frame(self.size.grid).in_half_periods(*differences(points))
+        skip = (torch.remainder(s, 2.0) == 0.0) & (torch.remainder(t, 2.0) == 0.0)
+        coordinates = torch.where(skip[..., None], 1.0, torch.stack((s, t), -1))
+        return *moving(coordinates, self.lattice_parameter.half_periods(points.device)), skip
 
     def coordinates(self, grid: Grid) -> Tensor:
         """The displacements in half-periods; poles are moved to a harmless place."""
@@ -162,7 +174,10 @@ class RelativeEncoding(AbstractLatticeBias):
 
     def _features(self, grid: Grid) -> Tensor:
         """The same, with some finite value at periods."""
-        values = self._rows_of_values(grid)
+        return self._compressed(self._rows_of_values(grid))
+
+    def _compressed(self, values: Tensor) -> Tensor:
+        """Features (displacements, features) of values (4, displacements)."""
         if self.options.features < len(values):
             values = values[: self.options.features]
         compress = COMPRESSIONS[self.options.compression]
@@ -180,12 +195,25 @@ class RelativeEncoding(AbstractLatticeBias):
         by_offset = self.table(("offset bias", grid), lambda: self._by_offset(grid))
         return by_offset[layer if self.options.per_layer else 0][:, self.offsets(grid).pairs]
 
+    def bias_at(self, points: Tensor, layer: int) -> Tensor:
+        self.check_layer(layer)
+        z, lattice, skip = self.displacements_at(points)
+        p, dp = TORCH.wp_and_prime(z.reshape(-1), lattice)
+        features = self._compressed(torch.stack((p.real, p.imag, dp.real, dp.imag)))
+        found = self._weighted(features, skip.reshape(-1))
+        chosen = found[layer if self.options.per_layer else 0]
+        return chosen.reshape(-1, *skip.shape).movedim(0, -3)
+
     def _by_offset(self, grid: Grid) -> tuple[Tensor, ...]:
         """For each layer (heads, displacements)."""
-        bias = product_of_few(self.weight.flatten(0, 1), self._features(grid))
+        return self._weighted(self._features(grid), self.is_period(grid)).unbind()
+
+    def _weighted(self, features: Tensor, skip: Tensor) -> Tensor:
+        """The bias (layers, heads, displacements), with what stands where one is a period."""
+        bias = product_of_few(self.weight.flatten(0, 1), features)
         bias = bias.reshape(*self.weight.shape[:2], -1)
         instead = 0.0 if self.self_bias is None else self.self_bias[..., None]
-        return torch.where(self.is_period(grid), instead, bias).unbind()
+        return torch.where(skip, instead, bias)
 
 
 class GreenEncoding(AbstractLatticeBias):
@@ -255,13 +283,24 @@ class GreenEncoding(AbstractLatticeBias):
         green, strengths = self.table(("green", grid), lambda: self._of_pairs(grid))
         return strengths[layer if self.options.per_layer else 0] * green
 
-    def _of_pairs(self, grid: Grid) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """G of all pairs of patches, and for each layer the strengths of its heads.
+    def bias_at(self, points: Tensor, layer: int) -> Tensor:
+        """What it has at a period, and the least value, are those of the grid it is made for."""
+        self.check_layer(layer)
+        z, lattice, skip = self.displacements_at(points)
+        of_grid = self.values(self.size.grid)
+        at_zero = of_grid[len(of_grid) // 2]  # displacements are in order
+        values = torch.where(skip, at_zero, TORCH.green(z, lattice))
+        green = self._in_form(values, of_grid.amin())[..., None, :, :]
+        return self.strengths()[layer if self.options.per_layer else 0][:, None, None] * green
 
-        With the form "log" it is log(1 + G - min G), whose exponential is G but for a constant.
-        """
+    def _of_pairs(self, grid: Grid) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """G of all pairs of patches, and for each layer the strengths of its heads."""
         values = self.values(grid)
-        if self.options.form == "log":
-            values = torch.log1p(values - values.amin())
-        green = values.to(self.dtype)[self.offsets(grid).pairs]
+        green = self._in_form(values, values.amin())[self.offsets(grid).pairs]
         return green, self.strengths()[..., None, None].unbind()
+
+    def _in_form(self, values: Tensor, least: Tensor) -> Tensor:
+        """G, or in the form "log" log(1 + G - min G), whose exponential is G but for a constant."""
+        if self.options.form == "log":
+            values = torch.log1p(values - least)
+        return values.to(self.dtype)

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from training.config import Experiment
 from training.data import Batch, ImageSource, TrainingFeed
 from training.data.sources import metric_of_source
-from training.encodings.learned_lattice import learns_lattice, modules_with_lattice
 from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.evaluation import Scores, ScoreSums, batch_sums, evaluate
@@ -133,14 +132,16 @@ class Trainer:
         self.teacher = open_teacher(experiment.distillation, classes, channels, accelerator.device)
         self.average = moving_average(model, experiment.training.ema_decay)
         self._piece_seed: int | None = None  # of what follows the position table in a pass
-        self._draws_once = _draws_position(model) and (
+        encoding: Any = model.encoding
+        self._draws_once = encoding.draws_in_training and (
             experiment.training.accumulation > 1 or accelerator.num_processes > 1
         )
         if self._draws_once:  # after the average was copied: it needs no hook
             following: Any = model.pos_drop
             following.register_forward_pre_hook(self._after_position)
         if experiment.training.compile:
-            compile_model(model, fullgraph=not self._draws_once)
+            # A hook that sets a seed is no part of a graph.
+            model.compile(fullgraph=not self._draws_once)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.progress = TrainingProgress()
         self._damaged: set[str] = set()  # images that have been reported
@@ -504,28 +505,3 @@ class DivergenceGuard:
         raise NonFiniteError(
             f"the loss of step {step} is not finite; its batch is in {path}. {self._ADVICE}"
         )
-
-
-def _draws_position(model: nn.Module) -> bool:
-    """Whether the position table of a model is drawn anew in every step (dropout)."""
-    encoding: Any = model.encoding
-    return any(isinstance(each, nn.Dropout) and each.p > 0.0 for each in encoding.modules())
-
-
-def compile_model(model: nn.Module, *, fullgraph: bool = True) -> None:
-    """Compile a model in place, except for the elliptic functions of a learned lattice.
-
-    Preparing a lattice takes thousands of operations on single numbers. Compiling them gains
-    nothing, and torch's compiler did not finish their derivatives in nine minutes. They stay
-    outside, so the graph has a gap there. The Fourier-like series has a lattice too, but evaluates
-    no elliptic function on it: its module has no ``values``.
-    """
-    encoding: Any = model.encoding
-    gaps = [
-        owner
-        for owner in modules_with_lattice(encoding).values()
-        if learns_lattice(owner) and hasattr(owner, "values")
-    ]
-    for owner in gaps:
-        owner.values = torch.compiler.disable(owner.values)
-    model.compile(fullgraph=fullgraph and not gaps)

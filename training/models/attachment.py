@@ -33,6 +33,7 @@ class ForwardPass:
         self.with_gradients = torch.is_grad_enabled()
         self.tables: PassTables | None = []
         with encoding.shared_pass(self.tables):
+            encoding.draw_places(grid)
             # Its tables are those that layers share.
             self.has_bias = encoding.bias(grid, 0) is not None
 
@@ -123,9 +124,12 @@ class AbstractAttachment(ABC):
             return torch.where(mask, bias, -torch.inf)
         return bias + mask
 
-    def table_of_all_tokens(self, n_prefix: int, like: Tensor, grid: Grid) -> Tensor | None:
+    def table_of_all_tokens(
+        self, n_prefix: int, like: Tensor, grid: Grid, current: ForwardPass | None = None
+    ) -> Tensor | None:
         """Additive table (prefix + H*W, dim), or None if the encoding adds nothing."""
-        patches = self.encoding.additive(grid)
+        with nullcontext() if current is None else current.shared(self.encoding):
+            patches = self.encoding.additive(grid)
         prefix = self.encoding.prefix(n_prefix) if n_prefix else None
         if patches is None and prefix is None:
             return None

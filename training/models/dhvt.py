@@ -242,8 +242,8 @@ class HybridVisionTransformer(nn.Module):
         """Logits (batch, num_classes), or with `return_attention` the pair (logits, maps)."""
         maps: list[Tensor] | None = [] if return_attention else None
         patches, grid = self.patch_embed(images)
-        tokens = self.pos_drop(add_position(patches, self.cls_token[0], self.encoding, grid))
         with self.encoding.shared_pass():
+            tokens = self.pos_drop(add_position(patches, self.cls_token[0], self.encoding, grid))
             for block in self.blocks:
                 tokens = block(tokens, self.encoding, grid, maps)
         logits = self.head(self.norm(tokens[:, 0]))

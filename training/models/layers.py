@@ -78,6 +78,7 @@ def add_position(
     This is the only place where a model of this package adds a position table.
     """
     encoding.check_ready()
+    encoding.draw_places(grid)
     table = encoding.additive(grid)
     if table is not None:
         patches = patches + table

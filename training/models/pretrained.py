@@ -178,6 +178,19 @@ def load_checkpoint(
     ------
     CheckpointError
         The file is absent, damaged, of another architecture, or a shape does not fit.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.torch import save_file
+    >>> from training.models import build_vit
+    >>> model = build_vit("micro", encoding="weierstrass")
+    >>> with TemporaryDirectory() as folder:
+    ...     file = f"{folder}/model.safetensors"
+    ...     save_file(build_vit("micro", encoding="sincos2d").state_dict(), file)
+    ...     report = load_checkpoint(model, file, positions="replace")
+    >>> report.missing, report.unexpected
+    ((), ())
     """
     if positions not in get_args(Positions):
         raise InputError(f"positions must be keep, resample, replace or hybrid, got {positions!r}")

@@ -119,6 +119,13 @@ def load_attached(model_class: Any, folder: Any, **options: Any) -> Any:
     ------
     InputError
         The folder has no encoding, or one of a newer format.
+
+    Examples
+    --------
+    ``docs/tutorials/your_model.md`` runs this on a small model:
+
+    >>> model.save_pretrained("mine")  # doctest: +SKIP
+    >>> model = wefpe.load_attached(transformers.Dinov2Model, "mine")  # doctest: +SKIP
     """
     file = Path(folder) / ENCODING_FILE
     if not file.is_file():

@@ -177,8 +177,9 @@ class TimmAttachment(AbstractAttachment):
         self.passes.now = ForwardPass(self.encoding, grid)
 
     def _add_position(self, module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Tensor]:
-        tokens, grid = arguments[0], self.passes.current().grid
-        table = self.table_of_all_tokens(self.model.num_prefix_tokens, tokens, grid)
+        tokens, current = arguments[0], self.passes.current()
+        n_prefix = self.model.num_prefix_tokens
+        table = self.table_of_all_tokens(n_prefix, tokens, current.grid, current)
         tokens = tokens if table is None else tokens + table
         return (self.model.pos_drop(tokens) if self.architecture.drops_position else tokens,)
 

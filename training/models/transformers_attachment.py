@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from training.encodings import AbstractEncoding
+from training.encodings.options import CombinedOptions
 from training.models.attachment import AbstractAttachment, ForwardPass, innermost
 from training.models.layers import grid_of
 from training.models.saved_attachment import KeepsEncoding
@@ -159,6 +160,12 @@ class TransformersAttachment(AbstractAttachment):
             raise InputError(
                 f"the position would escape the hidden_dropout_prob of {self.name}: set it to 0"
             )
+        options = getattr(encoding, "options", None)
+        if isinstance(options, CombinedOptions) and options.moves_places:
+            raise InputError(
+                "shift, jitter and rescale would move the table of a Hugging Face model to other "
+                "places than its attention: leave them out"
+            )
         if encoding.kind == "bias":
             _check_takes_bias(self.model.config._attn_implementation)
 
@@ -265,7 +272,8 @@ class TransformersAttachment(AbstractAttachment):
         self, module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         tokens, *others = arguments
-        table = self.table_of_all_tokens(self.n_prefix, tokens, options[_PASS].grid)
+        current = options[_PASS]
+        table = self.table_of_all_tokens(self.n_prefix, tokens, current.grid, current)
         return (tokens if table is None else tokens + table, *others), options
 
 

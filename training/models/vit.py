@@ -139,8 +139,13 @@ class VisionTransformer(nn.Module):
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Tokens of the first layer with their position, and the grid of the patches."""
         patches, grid = self.patch_embed(images)
-        tokens = add_position(patches, self._prefix_tokens(), self.encoding, grid)
-        return self.pos_drop(tokens), grid
+        return self._positioned(patches, grid), grid
+
+    def _positioned(self, patches: Tensor, grid: Grid) -> Tensor:
+        tokens: Tensor = self.pos_drop(
+            add_position(patches, self._prefix_tokens(), self.encoding, grid)
+        )
+        return tokens
 
     def forward_tokens(
         self, images: Tensor, maps: list[Tensor] | None = None, n_outputs: int | None = None
@@ -150,17 +155,20 @@ class VisionTransformer(nn.Module):
         With `n_outputs` only the first tokens are returned, and the last block computes no
         others.
         """
-        tokens, grid = self.embed(images)
         if self.recompute and self.training and torch.is_grad_enabled() and maps is None:
-            return self._recomputed(tokens, grid, n_outputs)
+            return self._recomputed(images, n_outputs)
         with self.encoding.shared_pass():
+            tokens, grid = self.embed(images)
             for block in self.blocks[:-1]:
                 tokens = block(tokens, self.encoding, grid, maps)
             return self.blocks[-1](tokens, self.encoding, grid, maps, n_outputs)
 
-    def _recomputed(self, tokens: Tensor, grid: Grid, n_outputs: int | None) -> Tensor:
+    def _recomputed(self, images: Tensor, n_outputs: int | None) -> Tensor:
         """The same tokens, with what is inside the blocks computed again in the backward pass."""
+        patches, grid = self.patch_embed(images)
         this_pass = ForwardPass(self.encoding, grid)
+        with this_pass.shared(self.encoding):
+            tokens = self._positioned(patches, grid)
 
         def run(block: nn.Module, tokens: Tensor, n_outputs: int | None) -> Tensor:
             with this_pass.shared(self.encoding):

@@ -27,9 +27,11 @@ from training.study.analysis import (
 )
 from training.study.encoding_choice import GRID, HEADS, USUAL, choose_encodings
 from training.study.initial_attention import (
+    SEGMENTS,
     InitialAttention,
     Numbers,
     Start,
+    coherence,
     locality,
     measure,
 )
@@ -43,6 +45,7 @@ _HEADINGS = {
     "relative_distance": "mean distance / uniform",
     "max_over_min": "largest / smallest",
     "relative_entropy": "entropy / uniform",
+    "coherence": "coherence of segments",
 }
 
 
@@ -51,10 +54,12 @@ def table_rows(found: Sequence[InitialAttention]) -> list[Row]:
     rows: list[Row] = []
     for each in found:
         heads = {"mean": each.mean} | dict(enumerate(each.heads))
+        coherent = coherence(each.segments)
         for head, attention in heads.items():
             found_here = locality(attention, each.query)
             row = {"encoding": each.label, "seed": each.seed, "head": head} | asdict(found_here)
-            rows.append(row | {"query_is_largest": found_here.query_is_largest})
+            row |= {"query_is_largest": found_here.query_is_largest}
+            rows.append(row | {"coherence": coherent if head == "mean" else None})
     return rows
 
 
@@ -66,19 +71,27 @@ def summaries(found: Sequence[InitialAttention]) -> list[dict[str, Any]]:
     """
     result = []
     for label in dict.fromkeys(each.label for each in found):
-        seeds = [each.locality for each in found if each.label == label]
+        mine = [each for each in found if each.label == label]
+        seeds = [each.locality for each in mine]
         largest = [each.query_is_largest for each in seeds if each.query_is_largest is not None]
         row: dict[str, Any] = {"encoding": label}
         row |= {"query_is_largest": sum(largest) if largest else None}
         row |= {"seeds_ordered": len(largest)}
         for name in _HEADINGS:
-            values = [getattr(each, name) for each in seeds]
+            values = [_statistic(each, name) for each in mine]
             # A statistic that is not defined for one seed is not defined for their mean.
             for end, number in (("", np.mean), ("_low", np.min), ("_high", np.max)):
                 value = float(number(values))
                 row[name + end] = None if math.isnan(value) else value
         result.append(row)
     return result
+
+
+def _statistic(attention: InitialAttention, name: str) -> float:
+    if name == "coherence":
+        return coherence(attention.segments)
+    value: float = getattr(attention.locality, name)
+    return value
 
 
 def locality_markdown(rows: Sequence[Row]) -> str:
@@ -105,6 +118,7 @@ _TITLES = {
     "relative_distance": "mean distance /\nthat of uniform",
     "max_over_min": "largest / smallest\nattention",
     "relative_entropy": "entropy /\nthat of uniform",
+    "coherence": "coherence of\nsegments",
 }
 # The values of uniform attention, drawn as lines. Its Spearman is not defined; 0 stands for it.
 _UNIFORM = {
@@ -112,6 +126,7 @@ _UNIFORM = {
     "relative_distance": 1.0,
     "max_over_min": 1.0,
     "relative_entropy": 1.0,
+    "coherence": 1.0,
 }
 _ON_LOG_SCALE = ("query_rank", "max_over_min")
 
@@ -181,15 +196,35 @@ def _mark(panel: Any, query: tuple[int, int]) -> None:
     panel.plot(x, y, color="black", lw=0.7)
 
 
+def draw_segments(found: Sequence[InitialAttention]) -> Any:
+    """Patches with like attention in one colour: a strip for each encoding, a map for each seed."""
+    strips: dict[str, list[InitialAttention]] = {}
+    for each in found:
+        strips.setdefault(each.label, []).append(each)
+    longest = max(map(len, strips.values()))
+    across = 1 if len(strips) <= 3 else 2
+    down = -(-len(strips) // across)
+    figure = new_figure(max(0.8 * longest, 2.6) * across + 0.2, 1.2 * down)
+    parts = figure.subfigures(down, across, squeeze=False).flatten()
+    for part, (label, mine) in zip(parts, strips.items(), strict=False):
+        part.suptitle(label, fontsize=8)
+        for panel, each in zip(part.subplots(1, len(mine), squeeze=False)[0], mine, strict=True):
+            panel.imshow(each.segments, cmap="tab10", vmin=0.5, vmax=10.5)
+            panel.set_xlabel(f"seed {each.seed}: {coherence(each.segments):.2f}", fontsize=6.5)
+            panel.set_xticks([])
+            panel.set_yticks([])
+    return figure
+
+
 def draw_statistics(found: Sequence[InitialAttention]) -> Any:
     """A row for each encoding and a panel for each statistic; dots are seeds, bars their mean."""
     labels = list(dict.fromkeys(each.label for each in found))
     longest = max(map(len, labels))
-    figure = new_figure(6.6 + 0.055 * longest, 0.9 + 0.26 * len(labels))
+    figure = new_figure(7.8 + 0.055 * longest, 0.9 + 0.26 * len(labels))
     panels = figure.subplots(1, len(_TITLES), sharey=True)
     for panel, (name, title) in zip(panels, _TITLES.items(), strict=True):
         for y, label in enumerate(labels):
-            values = [getattr(each.locality, name) for each in found if each.label == label]
+            values = [_statistic(each, name) for each in found if each.label == label]
             panel.plot(values, [y] * len(values), "o", color=BLUE, alpha=0.5)
             panel.plot(np.mean(values), y, "|", color=BLUE, markersize=11, markeredgewidth=1.6)
         uniform = _UNIFORM.get(name, (found[0].mean.size + 1) / 2.0)
@@ -210,7 +245,7 @@ def draw_statistics(found: Sequence[InitialAttention]) -> Any:
 
 def _ranges_over_decades(found: Sequence[InitialAttention], name: str) -> bool:
     """Whether a log scale has ticks that can be told apart: values differ by a factor of 4."""
-    values = [getattr(each.locality, name) for each in found]
+    values = [_statistic(each, name) for each in found]
     return bool(np.max(values) > 4 * np.min(values))
 
 
@@ -247,6 +282,7 @@ def initial_attention_analysis(
         figures = {
             "maps": draw_maps(found),
             "heads": draw_heads(found),
+            "segments": draw_segments(found),
             "statistics": draw_statistics(found),
         }
     height, width = grid
@@ -264,8 +300,11 @@ def initial_attention_analysis(
         "of distance and attention (-1 local, 0 not); place of the query itself among the patches "
         "(1 first; largest at the query means place 1, not defined if all attention is equal); "
         "mean distance over that of uniform attention; largest over smallest attention; entropy "
-        "over that of uniform attention. Where no position is added to the tokens, the patches of "
-        "a zero image are all alike; with the start of the published scripts they are all zero."
+        "over that of uniform attention. Segments: the patches in at most "
+        f"{SEGMENTS} groups with like attention (Ward), each with its coherence, how much oftener "
+        "neighbours share a segment than any two patches do (1: chance). Where no position is "
+        "added to the tokens, the patches of a zero image are all alike; with the start of the "
+        "published scripts they are all zero."
     )
     return Analysis(
         name="attention-init",
@@ -291,5 +330,6 @@ COMMAND = AnalysisCommand(
     docs_files={
         "attention-init.md": "attention-init.md",
         "attention-init.png": "statistics.png",
+        "attention-segments.png": "segments.png",
     },
 )

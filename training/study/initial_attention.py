@@ -21,6 +21,7 @@ from training.study.pair_statistics import is_undefined, ranks, spearman
 from wefpe_core.errors import InputError
 
 Numbers = npt.NDArray[np.float64]
+Segments = npt.NDArray[np.int64]
 
 _DIGITS = 12  # decimals of attention in units of uniform attention; the rest is rounding
 
@@ -97,6 +98,39 @@ def relative_entropy(weights: Numbers) -> float:
     return float(-(shares * np.log(shares)).sum() / np.log(weights.size))
 
 
+SEGMENTS = 6
+
+
+def segments_of(rows: Numbers, grid: Grid, count: int = SEGMENTS) -> Segments:
+    """The patches in at most `count` groups with like rows, numbered from 1, (height, width).
+
+    Groups are merged as Ward does, from single patches on. Rows that differ by rounding only
+    are one group.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    scaled = np.round(rows * rows.shape[1], _DIGITS)
+    if len(rows) == 1 or np.all(scaled == scaled[0]):
+        return np.ones(grid, dtype=np.int64)
+    groups = fcluster(linkage(scaled, "ward"), count, "maxclust")
+    return np.asarray(groups, dtype=np.int64).reshape(grid)
+
+
+def coherence(segments: Segments) -> float:
+    """How much oftener neighbours share a segment than any two patches do; 1 is chance.
+
+    Neighbours are patches side by side or one above the other. NaN without any.
+    """
+    pairs = (segments[:, 1:] == segments[:, :-1], segments[1:] == segments[:-1])
+    neighbours = np.concatenate([each.ravel() for each in pairs])
+    sizes = np.unique(segments, return_counts=True)[1]
+    total = segments.size
+    if not neighbours.size:
+        return float("nan")
+    of_any = (sizes * (sizes - 1)).sum() / (total * (total - 1))
+    return float(neighbours.mean() / of_any) if of_any else float("nan")
+
+
 # --- Measuring -----------------------------------------------------------------------------
 
 Start = Literal["timm", "authors"]
@@ -118,6 +152,7 @@ class InitialAttention:
     seed: int
     heads: Numbers  # (heads, height, width); each head sums to 1 over the patches
     query: tuple[int, int]
+    segments: Segments  # patches with like attention, the mean of the heads, (height, width)
 
     @property
     def mean(self) -> Numbers:
@@ -159,8 +194,10 @@ def measure(
         images = pixels(seed)
         for choice in choices:
             model.encoding = choice.build(grid, seed)
-            heads = _query_rows(model, images, query)
-            found[choice.label, seed] = InitialAttention(choice.label, seed, heads, query)
+            rows = _attention(model, images)
+            heads = rows[:, query[0] * grid[1] + query[1]].reshape(-1, *grid)
+            segments = segments_of(rows.mean(axis=0), grid)
+            found[choice.label, seed] = InitialAttention(choice.label, seed, heads, query, segments)
     return [found[choice.label, seed] for choice in choices for seed in seeds]
 
 
@@ -181,18 +218,19 @@ def _model(grid: Grid, seed: int, start: Start) -> VisionTransformer:
 
 
 @torch.no_grad()
-def _query_rows(model: VisionTransformer, images: Tensor, query: tuple[int, int]) -> Numbers:
-    """The attention of the query in each head of the first block; no other block is computed."""
-    tokens, grid = model.embed(images)
-    block: Any = model.blocks[0]
+def _attention(model: VisionTransformer, images: Tensor) -> Numbers:
+    """Attention of patches in each head of the first block, (heads, patches, patches).
+
+    No other block is computed. Rows sum to 1 over the patches.
+    """
     maps: list[Tensor] = []
     with model.encoding.shared_pass():
+        tokens, grid = model.embed(images)
+        block: Any = model.blocks[0]
         block.attn(block.norm1(tokens), model.encoding, grid, maps)
-    first = model.n_prefix
-    rows = maps[0][0, :, first + query[0] * grid[1] + query[1], first:]
-    rows = rows / rows.sum(dim=-1, keepdim=True)
-    heads: Numbers = rows.reshape(-1, *grid).numpy()
-    return heads
+    rows = maps[0][0, :, model.n_prefix :, model.n_prefix :]
+    of_patches: Numbers = (rows / rows.sum(dim=-1, keepdim=True)).numpy()
+    return of_patches
 
 
 def _pixels(image: str, grid: Grid) -> Callable[[int], Tensor]:

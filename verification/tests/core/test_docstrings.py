@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from wefpe_core import AbstractBackend, special
+from wefpe_core import AbstractBackend, get_backend, special
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 # What others call while a run or a report is made; the page has them for those who read receipts.
@@ -35,8 +35,6 @@ HOOKS = (
     "table",
     "from_numpy",
     "to_numpy",
-    "load_attached",
-    "load_checkpoint",
     # Of `wefpe_core.errors`: the ends of messages.
     "did_you_mean",
     "foreign_package",
@@ -84,6 +82,20 @@ def test_every_function_of_the_reference_has_an_example(page):
         name
         for name, function in functions.items()
         if name.rpartition(".")[2] not in HOOKS and ">>> " not in (inspect.getdoc(function) or "")
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "mpmath", "flint", "jax"])
+def test_help_on_a_method_of_a_backend_has_an_example(name):
+    pytest.importorskip(name)
+    methods = inspect.getmembers(get_backend(name), inspect.ismethod)
+    public = {method: function for method, function in methods if method[0] != "_"}
+    assert {"wp", "zeta", "invariants", "ellipj"} <= public.keys()
+    without = [
+        method
+        for method, function in public.items()
+        if method not in HOOKS and ">>> " not in (function.__doc__ or "")
     ]
     assert without == []
 

@@ -87,10 +87,15 @@ def test_a_foreign_package_called_training_is_named(tmp_path, file, use):
     assert f"the package 'training' found at {tmp_path / file} is not wefpe's" in done.stdout
 
 
-@pytest.mark.parametrize(("package", "words"), [("training", []), ("verification", ["claims"])])
-def test_the_command_names_a_foreign_package(tmp_path, package, words):
+@pytest.mark.parametrize("file", ["{}.py", "{}/__init__.py"])
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [("training", []), ("verification", ["claims"]), ("verification", ["verify", "--quick"])],
+)
+def test_the_command_names_a_foreign_package(tmp_path, package, words, file):
     pytest.importorskip("typer")
-    file = tmp_path / f"{package}.py"
+    file = tmp_path / file.format(package)
+    file.parent.mkdir(exist_ok=True)
     file.touch()
     code = f"""
         from wefpe.__main__ import main

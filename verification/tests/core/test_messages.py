@@ -208,7 +208,7 @@ def test_words_that_are_not_near_are_not_suggested():
 
 def test_torch_is_installed_by_its_own_lines():
     cpu, _, rest = install_command("torch", "encodings").partition(" (")
-    assert cpu.startswith("pip install torch from the CPU index")
+    assert cpu == "pip install torch from the CPU index that pytorch.org/get-started names"
     assert rest == "with an NVIDIA GPU: pip install torch), then pip install 'wefpe[encodings]'"
     assert cpu in missing_dependency("the backend 'torch'", "torch", "torch")
     assert install_command("python-flint", "flint") == "pip install 'wefpe[flint]'"
@@ -263,3 +263,33 @@ def test_claims_that_need_torch_are_skipped_by_name_without_it():
     text = " ".join(done.stdout.split())
     assert "crashed" not in text
     assert "3 claims: 1 true, 2 skipped; skipped for want of a library: F31, F41" in text
+
+
+# --- Exact zeros -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*ARRAY_BACKENDS, "mpmath"])
+def test_what_symmetry_makes_zero_is_zero(name):
+    backend = backend_or_skip(name)
+    rhombic = Lattice.from_invariants(1.0, 0.2)  # real invariants: the lattice is its conjugate
+    assert rhombic.omega1.imag == 0
+    assert rhombic.tau.real == 0.5
+    hexagonal = Lattice.equianharmonic()
+    for lattice in (rhombic, hexagonal):
+        assert [complex(g).imag for g in backend.invariants(lattice)] == [0, 0]
+        assert complex(backend.roots(lattice)[0]).imag == 0
+    # No lattice of doubles is hexagonal: its g2 is the value of the lattice held.
+    exact = complex(get_backend("mpmath").invariants(hexagonal)[0])
+    assert round(abs(complex(backend.invariants(hexagonal)[0]) / exact - 1), 6) == 0
+    for square in (Lattice.lemniscatic(), Lattice(1 - 1j, 1 + 1j), Lattice(1j, -1)):
+        assert complex(backend.invariants(square)[1]) == 0
+        assert 0 in [complex(root) for root in backend.roots(square)]
+
+
+def test_the_reference_has_the_zero_of_a_square_lattice():
+    reference = get_backend("mpmath")
+    for square in (Lattice.lemniscatic(), Lattice(1 - 1j, 1 + 1j), Lattice(3, 6 + 3j)):
+        w1, w3 = (complex(w) for w in square.reduced()[0].exact)
+        assert reference.wp_and_prime(w1 + w3, square) == (0, 0)
+        assert reference.wp_and_prime(-w1 - w3, square) == (0, 0)
+        assert reference.wp(w1, square) != 0

@@ -133,3 +133,76 @@ def test_parts_must_be_text():
 def test_it_says_something_of_every_sort():
     said = answers(built("weierstrass+weierstrass_green+rope_axial"), GRID)
     assert set(said) == {"additive", "bias", "prefix", "q", "k"}
+
+
+# --- Places that are moved in training ----------------------------------------------------------
+
+PARTS = "sincos2d+gaussian+rope_mixed+weierstrass_green"
+
+
+def test_all_parts_see_the_same_moved_places_in_all_layers_of_a_pass():
+    encoding = built(PARTS, shift=0.3, jitter=1.2, rescale=1.5).train()
+    q, k = tokens(GRID)
+    with torch.no_grad(), encoding.shared_pass():
+        table = encoding.additive(GRID)
+        u, v = encoding.moved_centres(GRID, encoding.options)
+        places = torch.stack((u, v), -1)
+        assert torch.equal(table, encoding.additive_at(places))
+        for layer in range(DEPTH):
+            assert torch.equal(encoding.bias(GRID, layer), encoding.bias_at(places, layer))
+            got, want = encoding.rotate(q, k, GRID, layer), encoding.rotate_at(q, k, places, layer)
+            assert torch.equal(got[0], want[0])
+            assert torch.equal(got[1], want[1])
+    with torch.no_grad(), encoding.shared_pass():
+        assert not torch.equal(encoding.additive(GRID), table)  # another pass, other places
+
+
+def test_places_are_moved_and_stretched_by_no_more_than_the_options_say():
+    encoding = built("sincos2d", shift=0.3, jitter=1.2, rescale=1.5).train()
+    height, width = GRID
+    found_steps, found_middles = [], []
+    for _ in range(200):
+        u, v = (x.reshape(GRID) for x in encoding.moved_centres(GRID, encoding.options))
+        found_steps.append(((u[0, 1] - u[0, 0]) * width, (v[1, 0] - v[0, 0]) * height))
+        found_middles.append((2.0 * u.mean() - 1.0, 2.0 * v.mean() - 1.0))
+    steps, middles = torch.tensor(found_steps), torch.tensor(found_middles)
+    assert steps.max() <= 1.2 * 1.5 < 1.1 * steps.max()
+    assert steps.min() >= 1.0 / (1.2 * 1.5) > 0.9 * steps.min()
+    assert middles.abs().max() <= 0.3 * 1.2 * 1.5
+    assert not torch.allclose(steps[:, 0], steps[:, 1])  # jitter is drawn for each axis
+
+
+def test_places_do_not_move_outside_training():
+    parts = "weierstrass+weierstrass_heat"
+    torch.manual_seed(0)
+    moved = built(parts, shift=0.3, rescale=2.0).eval()
+    torch.manual_seed(0)
+    plain = built(parts).eval()
+    assert torch.equal(moved.additive(GRID), plain.additive(GRID))
+    assert torch.equal(moved.bias(GRID, 1), plain.bias(GRID, 1))
+
+
+@pytest.mark.parametrize(
+    "part", ["rope1d", "fope", "weierstrass_fourier", "weierstrass:fidelity=authors"]
+)
+def test_a_part_that_knows_whole_grids_only_cannot_be_moved(part):
+    with pytest.raises(InputError, match=part.partition(":")[0] + "|places"):
+        built(part, jitter=1.1)
+
+
+def test_one_part_is_enough_if_its_places_move():
+    assert len(built("weierstrass", jitter=1.1).parts) == 1
+    with pytest.raises(EncodingOptionError, match=r"two or more parts.*shift, jitter, rescale"):
+        built("weierstrass")
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_model_trains_with_moved_places(recompute):
+    options = {"parts": "weierstrass+weierstrass_heat", "jitter": 1.1, "shift": 0.1}
+    model = build_vit(
+        "micro", encoding="combined", encoding_options=options, num_classes=3, image_size=32,
+        recompute=recompute,
+    ).train()  # fmt: skip
+    logits = model(torch.randn(2, 3, 32, 32))
+    logits.square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

@@ -30,6 +30,11 @@ BIASES = [
     ("gaussian", {}),
     ("relative_table", {}),
     ("lookhere", {}),
+    ("weierstrass_green", {}),
+    ("weierstrass_green", {"form": "log", "diagonal": "nearest", "alpha_u": 1.0}),
+    ("weierstrass_green", {"learnable": False}),
+    ("weierstrass_relative", {}),
+    ("weierstrass_relative", {"diagonal": "learned", "learnable": False}),
     ("weierstrass_heat", {}),
     ("weierstrass_heat", {"lattice": "general", "alpha_u": 0.9}),
     ("combined", {"parts": "sincos2d+gaussian"}),
@@ -130,8 +135,6 @@ def test_neutral_answers_and_encodings_of_whole_grids():
         small("rope1d").rotate_at(q, k, centres(), 0)
     with pytest.raises(InputError, match="fope knows the places of a whole grid only"):
         small("fope").rotate_at(q, k, centres(), 0)
-    with pytest.raises(InputError, match="weierstrass_green knows the places of a whole grid"):
-        small("weierstrass_green").bias_at(centres(), 0)
     with pytest.raises(InputError, match="fidelity='corrected'"):
         small("weierstrass", fidelity="authors").additive_at(centres())
     with pytest.raises(InputError, match=r"points must be \(\.\.\., tokens, 2\)"):

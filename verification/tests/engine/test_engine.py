@@ -21,7 +21,6 @@ from training.engine import checkpoints
 from training.engine.checkpoints import Checkpoint
 from training.engine.optimization import build_optimizer, parameter_groups, rate_factor, set_rate
 from training.engine.run_folder import append_line, read_lines, training_rows
-from training.engine.trainer import compile_model
 from training.errors import CheckpointFormatError, DamagedCheckpointError, RunError
 from training.models import HybridVisionTransformer, VisionTransformer
 from training.models.building import build_model
@@ -282,17 +281,6 @@ def test_weights_can_be_read_by_whoever_may_enter_the_folder(tmp_path: Path) -> 
 # --- Compilation ---------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-@pytest.mark.parametrize("encoding", sorted(set(available_encodings()) - {"combined"}))
-def test_every_encoding_can_be_marked_for_compilation(encoding):
-    options = ("position_encoding.options.table=fresh",) if "hybrid" in encoding else ()
-    model = micro(encoding, *options)
-    compile_model(model)  # nothing is compiled before the first call
-    marked = getattr(getattr(model.encoding, "values", None), "_torchdynamo_disable", False)
-    learned = ("weierstrass", "weierstrass_relative", "weierstrass_green", "weierstrass_heat")
-    assert marked == (encoding in learned)
-
-
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -304,6 +292,8 @@ def test_every_encoding_can_be_marked_for_compilation(encoding):
         ("learned", ()),
         ("weierstrass", ("position_encoding.options.projection=linear",)),  # without dropout
         ("weierstrass_green", ()),
+        ("weierstrass_heat", ()),
+        ("weierstrass_relative", ()),
         ("weierstrass_fourier", ("position_encoding.options.projection=linear",)),
     ],
 )
@@ -314,7 +304,7 @@ def test_a_compiled_model_takes_the_steps_of_an_eager_one(encoding, overrides):
         torch.manual_seed(0)
         model = micro(encoding, *overrides)
         if compiled:
-            compile_model(model)
+            model.compile(fullgraph=True)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         losses[compiled] = []
         for _ in range(3):

@@ -253,6 +253,29 @@ def test_a_photograph_and_what_is_none(tmp_path):
         initial.measure(subjects, SMALL, (0,), image=str(tmp_path / "b.png"))
 
 
+def test_segments_are_the_groups_of_like_rows():
+    quarters = np.kron(np.array([[0, 1], [2, 3]]), np.ones((2, 3), dtype=int))
+    rows = np.eye(4)[quarters.ravel()] + 1e-3 * np.arange(4.0)
+    found = initial.segments_of(rows, quarters.shape, count=4)
+    assert len(np.unique(found)) == 4
+    for number in range(4):
+        assert len(np.unique(found[quarters == number])) == 1
+    one = initial.segments_of(np.full((24, 24), 1 / 24) * (1 + 1e-15), quarters.shape)
+    assert np.unique(one).tolist() == [1]
+
+
+def test_coherence_is_one_by_chance_and_counts_neighbours():
+    halves = np.repeat([[1], [2]], 4, axis=0).reshape(2, 4)
+    # 6 of 10 pairs of neighbours share a half, and 12 of 28 of all pairs do.
+    assert initial.coherence(halves) == pytest.approx((6 / 10) / (12 / 28))
+    assert initial.coherence(np.ones((3, 5), dtype=int)) == 1.0
+    board = np.indices((4, 4)).sum(axis=0) % 2
+    assert initial.coherence(board) == 0.0
+    drawn = np.random.default_rng(0).integers(0, 6, (100, 100))
+    assert abs(initial.coherence(drawn) - 1.0) < 0.1
+    assert np.isnan(initial.coherence(np.ones((1, 1), dtype=int)))
+
+
 def test_the_analysis_of_initial_attention_is_written(tmp_path):
     subjects = choose_encodings(["none", "learned", "weierstrass"], SMALL)
     told: list[str] = []

@@ -210,6 +210,22 @@ def test_tau_and_the_point_are_dragged(page):
 
 
 @pytest.mark.slow
+def test_what_is_zero_by_symmetry_is_shown_as_zero(page):
+    def shown_for(preset):
+        page.evaluate(
+            "[...document.querySelectorAll('#presets button')]"
+            f".find(each => each.textContent === {preset!r}).click()"
+        )
+        texts = "['g2', 'g3', 'j'].map(each => document.getElementById(each).textContent)"
+        return page.evaluate(  # it is drawn in the next frame
+            f"new Promise(done => requestAnimationFrame(() => setTimeout(() => done({texts}), 50)))"
+        )
+
+    assert shown_for("hexagon")[::2] == ["0.00000", "0.00000"]
+    assert shown_for("square") == ["1.00000", "0.00000", "1728.00"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_fits_wide_and_narrow_windows(page, width):
     page.resize(width, 800)

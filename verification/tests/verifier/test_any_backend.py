@@ -99,12 +99,12 @@ class RaisesElsewhere(Sound):
 
 
 class SaysNothing(Sound):
-    capabilities = {"dtypes": ["complex128"]}  # noqa: RUF012
+    capabilities = {"dtypes": ["complex128"]}  # type: ignore[assignment]  # noqa: RUF012
 
 
 class RaisesWhenAsked(Sound):
     @property
-    def capabilities(self):
+    def capabilities(self):  # type: ignore[override]
         raise ZeroDivisionError("no luck")
 
 
