@@ -313,8 +313,8 @@ class HeatOfArrays(Generic[Array_co]):
         """Values of ``function(ops, *pairs, precision)`` at arguments that broadcast."""
 
     @abstractmethod
-    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
-        """The constants of a lattice of numbers."""
+    def _constants_of(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        """The constants of a lattice, which may be numbers or arrays that broadcast."""
 
     def heat(self, z: Any, t: Any, lattice: Lattice) -> Array_co:
         return self._heat(z, t, lattice, lambda ops, value: ops.exp(value))
@@ -329,7 +329,7 @@ class HeatOfArrays(Generic[Array_co]):
 
         def formula(ops: Any, z: Pair, *rest: Any) -> Pair:
             *pairs, precision = rest
-            constants = self._constants_of_numbers(lattice, precision)
+            constants = self._constants_of(lattice, precision)
             time = pairs[0] if pairs else Pair(complex(t).real, complex(t).imag)
             real = ops.where(time.im + 0.0 * z.re == 0.0, time.re + 0.0 * z.re, float("nan"))
             value = finish(ops, log_heat(ops, (z, real), constants, precision))

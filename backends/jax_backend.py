@@ -32,6 +32,7 @@ from backends.constants import (
     DOUBLE,
     SINGLE,
     Precision,
+    SeriesConstants,
     g2_in_units,
     prepare_numbers,
     prepared_for,
@@ -48,6 +49,7 @@ from backends.evaluation import (
     preparation_program,
     rows_of,
 )
+from backends.heat import HeatOfArrays
 from backends.jacobi_arrays import ArrayJacobiFunctions
 from backends.modular_arrays import ReducedLattice
 from backends.pair import Pair
@@ -443,7 +445,12 @@ def _table(lattice: Lattice, precision: Precision) -> npt.NDArray[Any]:
     return np.array(flat_constants(prepared), precision.name)
 
 
-class JaxBackend(ArrayJacobiFunctions[Array], FunctionsByName[Array], AbstractBackend[Array]):
+class JaxBackend(
+    HeatOfArrays[Array],
+    ArrayJacobiFunctions[Array],
+    FunctionsByName[Array],
+    AbstractBackend[Array],
+):
     """Weierstrass functions of JAX's arrays, with gradients in z, omega1 and omega3.
 
     complex64 and complex128 arrays keep their dtype; real ones give the complex dtype of the same
@@ -569,6 +576,13 @@ class JaxBackend(ArrayJacobiFunctions[Array], FunctionsByName[Array], AbstractBa
 
     def _number(self, value: complex) -> Array:
         return _scalar(value)
+
+    def _constants_of(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+        if not lattice.holds_tensors:
+            return prepare_numbers(lattice, precision)
+        table = _parts(lattice, precision.name)
+        parts = [table[..., k] for k in range(4)]
+        return constants_of_parts(KeepingOps(table.dtype), parts, precision, False).constants
 
     def _evaluate(self, function: str, z: Any, lattice: Lattice) -> tuple[Array, ...]:
         check_lattice(lattice)

@@ -263,7 +263,7 @@ class NumpyBackend(
                     target.real, target.imag = value.re, value.im
         return tuple(result[()] for result in results)
 
-    def _constants_of_numbers(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
+    def _constants_of(self, lattice: Lattice, precision: Precision) -> SeriesConstants:
         return prepare_numbers(lattice, precision)
 
     def _number(self, value: complex) -> Array:

@@ -20,7 +20,7 @@ from verification.measure import Point
 from verification.second_opinion import BOUND, Agreement
 from verification.subjects import Skip
 from wefpe_core import Lattice
-from wefpe_core.receipts import Receipt
+from wefpe_core.receipts import Fingerprint, Receipt
 from wefpe_core.reporting import markdown_table
 
 YARDSTICK = (
@@ -59,6 +59,8 @@ class PrecisionReport:
     skipped: Sequence[Skip]
     required: Sequence[str] = field(default_factory=tuple)
     interrupted: str = ""  # how far the run came, if it was interrupted
+    # By backend and device, what decided the values when the run began: see `fingerprint`.
+    decided_by: Mapping[tuple[str, str], Fingerprint] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:

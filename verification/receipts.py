@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from backends.hardware import hardware_of
 from verification.functions import FUNCTIONS
 from verification.judge import JudgedRow
 from verification.precision_report import PrecisionReport
-from wefpe_core.receipts import Measured, Receipt, fingerprint
+from wefpe_core.receipts import Measured, Receipt
 
 _DEVICES = ("cpu", "cuda", "gpu", "tpu", "mps")
 _EMULATED = "(emulated)"
@@ -55,7 +54,7 @@ def receipts_of(report: PrecisionReport, size: str) -> list[Receipt]:
             when=when,
             measured=_measured(rows),
             problems=tuple(_problems(report, {row.subject for row in rows})),
-            decided_by=fingerprint(backend, hardware_of(backend, device)),
+            decided_by=report.decided_by[backend, device],
         )
         for (backend, device), rows in groups.items()
     ]

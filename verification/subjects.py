@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from wefpe_core import (
     AbstractBackend,
     Lattice,
     MissingDependencyError,
+    UnsupportedFunctionError,
     WefpeError,
     available_backends,
     get_backend,
@@ -74,6 +75,20 @@ class Subject:
     stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
     is_ours: bool = True  # whether the backend comes with the project, or must be distrusted
 
+    @contextmanager
+    def blamed_for(self, function: str) -> Iterator[None]:
+        """Whatever is raised within is named as an error of the backend, unless it is ours."""
+        try:
+            yield
+        except (MisbehavingBackendError, UnsupportedFunctionError):
+            raise
+        except Exception as error:
+            if self.is_ours:
+                raise
+            raise MisbehavingBackendError(
+                f"{function} of the backend {self.label!r} raised {type(error).__name__}: {error}"
+            ) from error
+
     def evaluate(
         self,
         function: str,
@@ -110,15 +125,11 @@ class Subject:
     ) -> tuple[npt.NDArray[Any], ...]:
         """What code that is not ours returns, with one clear error for what it must not."""
         what = f"{function} of the backend {self.label!r}"
-        try:
+        with self.blamed_for(function):
             arguments = [self.to_backend(array) for array in arrays]
             values = getattr(self.backend, function)(*arguments, *given, *options)
             values = values if isinstance(values, tuple) else (values,)
             found = [np.asarray(self.backend.to_numpy(value)) for value in values]
-        except Exception as error:
-            raise MisbehavingBackendError(
-                f"{what} raised {type(error).__name__}: {error}"
-            ) from error
         count = len(RESULTS.get(function, "1"))
         if len(found) != count:
             raise MisbehavingBackendError(f"{what} returned {len(found)} values, not {count}")

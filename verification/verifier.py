@@ -25,6 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from backends.hardware import hardware_of
 from verification import cases, laws, search, second_opinion
 from verification.functions import ARRAY_FUNCTIONS, FUNCTIONS, lattices_of, points_of
 from verification.gpu import emulated_cuda
@@ -50,12 +51,12 @@ from verification.subjects import (
     subjects_here,
     with_declared,
 )
-from wefpe_core import WefpeError
-from wefpe_core.receipts import Need, Receipt, receipts_folder, write_receipt
+from wefpe_core import UnsupportedFunctionError, WefpeError
+from wefpe_core.receipts import Need, Receipt, fingerprint, receipts_folder, write_receipt
 from wefpe_core.registry import backend_descriptions
 from wefpe_core.reporting import describe_versions, git_commit, processor_name
 
-LAW_POINTS = 200
+LAW_POINTS, LAW_DTYPE = 200, "complex128"
 REQUIRABLE = ("torch", "jax", "cuda", "flint", "numba", "scipy")
 
 
@@ -81,6 +82,11 @@ INTERRUPTED = 130  # the exit code of a command that was interrupted
 
 class NothingToMeasureError(WefpeError, ValueError):
     """The options leave no combination that has a contract."""
+
+
+def _nothing_to_measure(skipped: Sequence[Skip]) -> NothingToMeasureError:
+    reasons = "".join(f"; {skip.name}: {skip.reason}" for skip in dict.fromkeys(skipped))
+    return NothingToMeasureError(f"nothing to measure with these options{reasons}")
 
 
 class Job(NamedTuple):
@@ -176,8 +182,10 @@ def verify_quickly(backend: str, device: str, needs: Sequence[Need]) -> Receipt:
     found = [r for r in receipts_of(report, plan.title) if r.covers(needs)]
     if not found:
         missing = ", ".join(f"{n.function} ({n.dtype}{n.form and ', '}{n.form})" for n in needs)
+        lacking = [skip.reason for skip in report.skipped if skip.name in plan.functions]
+        why = "; ".join(lacking) or "there is no contract for it"
         raise NothingToMeasureError(
-            f"{backend} on {device} cannot be verified for {missing}: there is no contract for it"
+            f"{backend} on {device} cannot be verified for {missing}: {why}"
         )
     write_receipt(found[0], receipts_folder())
     return found[0]
@@ -202,21 +210,28 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
     residuals: list[LawResidual] = []
     agreements: list[Agreement] = []
     without: list[Skip] = []
+    lacking: dict[tuple[str, str], Skip] = {}  # by the label of the subject and the function
     interrupted = ""
     with _progress(plan) as progress, _termination_interrupts():
         bar = progress.add_task("looking for backends", total=None)
         subjects, skipped = subjects_here(plan.backends, plan.devices, plan.compiled)
         if plan.forms is not None:
             subjects = [s for s in subjects if Place.of(s.label).form in plan.forms]
+        places = (Place.of(subject.label) for subject in subjects)
+        # Taken before anything is measured: what changes meanwhile makes the receipts stale.
+        decided_by = {
+            (backend, device): fingerprint(backend, hardware_of(backend, device))
+            for backend, device, _ in places
+        }
         contracts = with_declared(contracts, subjects)
         jobs = jobs_of(subjects, plan.functions, plan.dtypes, contracts)
         if not jobs:
-            reasons = "".join(f"; {skip.name}: {skip.reason}" for skip in skipped)
-            raise NothingToMeasureError(f"nothing to measure with these options{reasons}")
+            raise _nothing_to_measure(skipped)
         lawful = [
             s
             for s in subjects
             if s.functions is None and s.contract != "accuracy_of_tensor_lattices"
+            if LAW_DTYPE in s.dtypes
         ]
         lawful = [] if plan.is_quick else lawful
         progress.update(bar, total=len(jobs) + len(lawful) + 1)
@@ -224,12 +239,19 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
         try:
             for job in jobs:
                 progress.update(bar, description=f"{job.function}, {job.subject.label}")
-                rows += measure_job(job, plan.size)
+                try:
+                    rows += measure_job(job, plan.size)
+                except UnsupportedFunctionError as error:
+                    lacking[job.subject.label, job.function] = Skip(job.function, str(error))
                 done += 1
                 progress.advance(bar)
+            if not rows:
+                raise _nothing_to_measure(list(lacking.values()))
             progress.update(bar, description="points that searches found")
-            rows += measure_hardest(jobs)
-            ceiling = contracts["laws"]["residual"]["complex128"]["largest"]
+            rows += measure_hardest(
+                [j for j in jobs if (j.subject.label, j.function) not in lacking]
+            )
+            ceiling = contracts["laws"]["residual"][LAW_DTYPE]["largest"]
             for subject in lawful:
                 progress.update(bar, description=f"laws, {subject.label}")
                 residuals += law_residuals(subject, ceiling)
@@ -257,9 +279,15 @@ def run(plan: Plan) -> tuple[PrecisionReport, list[Row]]:
         laws=residuals,
         agreements=agreements,
         loose=loose_contracts(judged),
-        skipped=[*skipped, *skipped_by_options(plan.required, jobs, skipped), *without],
+        skipped=[
+            *skipped,
+            *skipped_by_options(plan.required, jobs, skipped),
+            *dict.fromkeys(lacking.values()),
+            *without,
+        ],
         required=plan.required,
         interrupted=interrupted,
+        decided_by=decided_by,
     )
     return report, rows
 
@@ -348,26 +376,27 @@ def jobs_of(
 
 
 def measure_job(job: Job, size: Size) -> list[Row]:
-    return measure(
-        job.subject,
-        dtype=job.dtype,
-        function=job.function,
-        family=job.family,
-        region=job.region,
-        count=points_of(FUNCTIONS[job.function], size.points),
-        lattices=size.lattices or lattices_of(FUNCTIONS[job.function], size.points),
-    )
+    with job.subject.blamed_for(job.function):
+        return measure(
+            job.subject,
+            dtype=job.dtype,
+            function=job.function,
+            family=job.family,
+            region=job.region,
+            count=points_of(FUNCTIONS[job.function], size.points),
+            lattices=size.lattices or lattices_of(FUNCTIONS[job.function], size.points),
+        )
 
 
 def measure_hardest(jobs: Sequence[Job]) -> list[Row]:
     """Rows at the points that searches found, for every subject, function and dtype of the jobs."""
     known = search.hardest_points()
     asked = {(job.subject.label, job.function, job.dtype): job.subject for job in jobs}
-    return [
-        row
-        for (_, function, dtype), subject in asked.items()
-        for row in search.hardest_rows(subject, function, dtype, known)
-    ]
+    rows: list[Row] = []
+    for (_, function, dtype), subject in asked.items():
+        with subject.blamed_for(function):
+            rows += search.hardest_rows(subject, function, dtype, known)
+    return rows
 
 
 def search_for_hardest(
@@ -420,15 +449,12 @@ def skipped_by_options(
 def law_residuals(subject: Subject, ceiling: float) -> list[LawResidual]:
     """The largest residual of each law over the dyadic lattices, in eps."""
     z, other = laws.dyadic_points(LAW_POINTS, seed=cases.SEED)
-    return [
-        LawResidual(
-            law,
-            subject.label,
-            max(
+    found = []
+    for law in laws.LAWS:
+        with subject.blamed_for(f"the law {law!r}"):
+            largest = max(
                 laws.residual_in_eps(law, subject, z, other, lattice)
                 for lattice in laws.DYADIC_LATTICES
-            ),
-            ceiling,
-        )
-        for law in laws.LAWS
-    ]
+            )
+        found.append(LawResidual(law, subject.label, largest, ceiling))
+    return found

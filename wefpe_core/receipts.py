@@ -37,6 +37,8 @@ CONTRACTS = "verification/contracts.toml"
 _SUFFIX = ".json"
 _ID_DIGITS = 16
 
+# Everything that decides the values of a backend, by kind and name.
+Fingerprint = Mapping[str, Mapping[str, str]]
 State = Literal["verified", "stale", "never", "failed"]
 
 
@@ -135,9 +137,7 @@ def _digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
-def changes(
-    before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
-) -> list[str]:
+def changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs between two fingerprints, as phrases for people."""
     found = [
         _was_and_is(name, before[kind], now[kind])
@@ -216,7 +216,7 @@ class Receipt:
     when: str  # ISO 8601, UTC
     measured: tuple[Measured, ...]
     problems: tuple[str, ...]  # failures besides those of rows, such as a law that is broken
-    decided_by: Mapping[str, Mapping[str, str]]  # see `fingerprint`
+    decided_by: Fingerprint
 
     @property
     def id(self) -> str:
@@ -296,6 +296,11 @@ def read_receipt(path: Path) -> Receipt:
         raise ReceiptError(f"{path} is no receipt: {type(error).__name__}: {error}") from error
     if receipt.id != found:
         raise ReceiptError(f"the receipt {path} was changed after it was written")
+    for row in receipt.measured:
+        if row.passes and not row.largest <= row.ceiling:
+            raise ReceiptError(
+                f"the receipt {path} contradicts itself: {describe_worst(row)} passes"
+            )
     return receipt
 
 

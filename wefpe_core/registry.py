@@ -14,11 +14,12 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from wefpe_core.backend import AbstractBackend
+from wefpe_core.backend import AbstractBackend, BackendCapabilities
 from wefpe_core.errors import (
     BackendUnavailableError,
     InputError,
     UnknownBackendError,
+    WefpeError,
     did_you_mean,
     foreign_package,
     install_command,
@@ -196,9 +197,38 @@ def _build(name: str, options: tuple[tuple[str, type, Any], ...]) -> AbstractBac
         given = ", ".join(f"{key}={value!r}" for key, _, value in options)
         how = f"built with {given}" if given else "built"
         raise InputError(f"backend {name!r} cannot be {how}: {error}") from error
+    except WefpeError:
+        raise
+    except Exception as error:
+        if name in _BUILTIN:
+            raise
+        raise _broken(name, "cannot be built", error) from error
+    if name not in _BUILTIN:
+        _check_foreign(name, backend)
+    return backend
+
+
+def _check_foreign(name: str, backend: Any) -> None:
+    """Refuse what is no backend, or does not say what it can do."""
     if not isinstance(backend, AbstractBackend):
         raise InputError(f"entry point {name!r} does not make an AbstractBackend: {backend!r}")
-    return backend
+    try:
+        capabilities = backend.capabilities
+    except Exception as error:  # it is not our code, and may raise anything
+        raise _broken(name, "does not say what it can do", error) from error
+    if not isinstance(capabilities, BackendCapabilities):
+        raise InputError(
+            f"the capabilities of the backend {name!r} must be BackendCapabilities, "
+            f"got {capabilities!r:.80}"
+        )
+
+
+def _broken(name: str, problem: str, error: Exception) -> BackendUnavailableError:
+    point = _third_party()[name]
+    owner = f"the package {point.dist.name!r}" if point.dist else "an entry point"
+    return BackendUnavailableError(
+        f"the backend {name!r} of {owner} {problem}: {type(error).__name__}: {error}"
+    )
 
 
 def _check_options(name: str, backend_class: Any, given: list[str]) -> None:
@@ -223,11 +253,7 @@ def _load_third_party(name: str) -> Any:
     try:
         return point.load()
     except Exception as error:  # it is not our code, and may raise anything
-        owner = f"the package {point.dist.name!r}" if point.dist else "an entry point"
-        raise BackendUnavailableError(
-            f"the backend {name!r} of {owner} cannot be loaded from {point.value}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        raise _broken(name, f"cannot be loaded from {point.value}", error) from error
 
 
 def _load_builtin(name: str) -> Any:

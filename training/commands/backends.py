@@ -23,12 +23,12 @@ def backends() -> None:
     missing: list[str] = []
     for row in backend_descriptions():
         try:
-            get_backend(row.name)
+            devices = get_backend(row.name).capabilities.devices
         except WefpeError as error:
             table.add_row(row.name, row.purpose, "no", "")
             missing.append(str(error))
             continue
-        for number, device in enumerate(devices_of(row.name)):
+        for number, device in enumerate(devices):
             text, lines = _verification(row.name, device)
             damaged |= dict.fromkeys(lines)
             purpose = "" if number else row.purpose
@@ -40,15 +40,6 @@ def backends() -> None:
     for line in damaged:
         console.print(f"passed over: {escape(line)}", soft_wrap=True, highlight=False)
     console.print(f"receipts are in {receipts_folder()}", soft_wrap=True, highlight=False)
-
-
-def devices_of(backend: str) -> list[str]:
-    """The devices that a backend can run on here."""
-    if backend != "torch":
-        return ["cpu"]
-    import torch
-
-    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def _verification(backend: str, device: str) -> tuple[str, tuple[str, ...]]:

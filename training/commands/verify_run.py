@@ -17,7 +17,9 @@ from rich.table import Table
 
 from training.encodings import AbstractEncoding
 from training.encodings.weierstrass_bias import GreenEncoding, RelativeEncoding
+from training.encodings.weierstrass_heat import HeatEncoding
 from training.engine.finished_run import open_trained_encoding
+from verification import oracle
 from verification.judge import load_contracts
 from verification.tables import TableError, feature_errors, references, value_errors
 from wefpe_core import Lattice, get_backend
@@ -57,6 +59,10 @@ def verify_run(path: Path) -> int:
         lattice, use = part.lattice(), part.elliptic_use()
         learned = "learned" if use.is_learned else "fixed"
         console.print(f"{title}: backend {use.backend}, {learned} lattice {lattice!r}")
+        if isinstance(part, HeatEncoding):
+            count = part.times().numel() * len(part.offsets(grid).dx)
+            compared = min(count, _MOST_OF_HEADS)
+            console.print(f"{title}: {compared:,} of {count:,} values of its heads are compared")
         rows += table_rows(title, part)
     console.print(_table(rows))
     failed = [row for row in rows if not row.holds]
@@ -76,7 +82,6 @@ def elliptic_parts(encoding: AbstractEncoding) -> Iterator[tuple[str, Any]]:
 def table_rows(title: str, part: Any) -> list[TableRow]:
     """The errors of the values in double precision and of the table after the cast."""
     grid, contracts = part.size.grid, load_contracts()
-    z = part.points(grid).numpy()
     lattice: Lattice = part.lattice()
     is_learned = part.elliptic_use().is_learned
     accuracy = contracts["accuracy_of_tensor_lattices" if is_learned else "accuracy"]
@@ -88,7 +93,10 @@ def table_rows(title: str, part: Any) -> list[TableRow]:
         return float(accuracy[value]["complex128"]["largest"] if own is None else own)
 
     cast = contracts["encodings"]["features"]["float32"]["largest"]
+    if isinstance(part, HeatEncoding):
+        return _heat_rows(title, part, ceiling_of("log_heat"), cast)
     uncast = contracts["encodings"]["backends"]["float64"]["largest"]
+    z = part.points(grid).numpy()
     places = _patches(grid)
     if isinstance(part, (RelativeEncoding, GreenEncoding)):
         places = _displacements(part, grid)
@@ -119,6 +127,47 @@ def table_rows(title: str, part: Any) -> list[TableRow]:
     return [
         TableRow(title, error, ceiling, shown[error.at])
         for error, ceiling in zip(found, ceilings, strict=True)
+    ]
+
+
+# Every head of every layer has values of its own; so many of them are compared, evenly chosen.
+_MOST_OF_HEADS = 100
+
+
+def _heat_rows(title: str, part: HeatEncoding, ceiling: float, cast: float) -> list[TableRow]:
+    """The errors of log K at displacements from the centres of heads, before and after the cast.
+
+    The coordinates of a point are rounded before they are subtracted, so the scale also has what a
+    relative change of each of them does to the leading term, |z|^2/2t.
+    """
+    (height, width), lattice = part.size.grid, part.lattice()
+    values, offsets = part.values(part.size.grid).numpy(), part.offsets(part.size.grid)
+    times, centres = part.times().tolist(), part.centre.tolist()
+    w1, w3 = complex(lattice.omega1), complex(lattice.omega3)
+    exact = get_backend("mpmath", dps=oracle.DIGITS)
+    truth, found, places = [], [], []
+    for k in np.linspace(0, values.size - 1, min(values.size, _MOST_OF_HEADS)).astype(int):
+        layer, head, at = map(int, np.unravel_index(k, values.shape))
+        t, (x, y) = times[layer][head], centres[layer][head]
+        dx, dy = int(offsets.dx[at]), int(offsets.dy[at])
+        with mpmath.workdps(oracle.DIGITS):
+            along, down = 2 * part.alpha_u * mpmath.mpc(w1), 2 * part.alpha_v * mpmath.mpc(w3)
+            parts = [along * dx / width, -along * x / width, down * dy / height, -down * y / height]
+            z = mpmath.fsum(parts)
+            log = exact.log_heat(z, t, lattice)
+            nearest = abs(oracle.reduced_argument(complex(z), lattice))
+            moved = mpmath.fsum(map(abs, parts)) * nearest / t
+            area = 4 * (w1.conjugate() * w3).imag
+            floor = 1 + abs(mpmath.log(t)) + abs(mpmath.log(area))
+            truth.append((oracle.SumReference(log, (log, moved, floor)),))
+        found.append(values[layer, head, at])
+        places.append(f"layer {layer}, head {head}, {dy:+d} rows, {dx:+d} columns")
+    got = np.array(found)
+    errors = value_errors(["log_heat"], [got], truth)
+    errors.append(_cast_error(got.astype(str(part.dtype).removeprefix("torch.")), truth))
+    return [
+        TableRow(title, error, limit, places[error.at])
+        for error, limit in zip(errors, (ceiling, cast), strict=True)
     ]
 
 

@@ -87,12 +87,13 @@ def open_finished_run(path: Path) -> FinishedRun:
     return FinishedRun(folder, experiment, splits, model.eval())
 
 
-def open_trained_encoding(path: Path) -> AbstractEncoding:
+def open_trained_encoding(path: str | Path) -> AbstractEncoding:
     """The position encoding of a finished run as it was trained; needs no data set.
 
     `path` is the folder of the run, or its file of weights, beside which its config lies. The
     encoding is in evaluation mode on the CPU.
     """
+    path = Path(path)
     folder = RunFolder(path.parent if path.is_file() else path)
     experiment = config_of_finished_run(folder.path)
     weights = path if path.is_file() else folder.weights

@@ -25,7 +25,10 @@ YARDSTICK = "numpy.exp"
 MEMORY = "numpy: memory beyond input and output"
 MEMORY_AT_MOST = 64.0  # MB, whatever the number of points
 MEMORY_FACTOR = 10  # times as many points as are timed
-_PACKAGES = ("wefpe", "numpy", "torch", "python-flint", "mpmath", "cypari", "elliptix")
+_PACKAGES = (
+    *("wefpe", "numpy", "numba", "torch", "jax", "python-flint", "mpmath", "scipy"),
+    *("cypari", "elliptix"),
+)
 
 
 @dataclass(frozen=True)

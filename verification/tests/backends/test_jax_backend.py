@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
@@ -14,7 +16,7 @@ from verification.judge import judge, load_contracts
 from verification.measure import measure
 from verification.oracle_family import by_backend
 from verification.subjects import jax_subjects
-from wefpe_core import InputError, InputTypeError, Lattice, get_backend
+from wefpe_core import AbstractBackend, InputError, InputTypeError, Lattice, get_backend
 from wefpe_core.accuracy import in_eps
 
 pytestmark = pytest.mark.slow  # it compiles
@@ -63,6 +65,21 @@ def test_lambda_keeps_its_contract_where_the_nome_is_below_the_normal_numbers(ta
 
 def test_gradients_in_z_and_the_lattice_keep_the_contracts():
     assert largest_ratio(1, "complex128", "gradient") <= 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_heat_kernel_keeps_its_contract(number):
+    assert largest_ratio(number, "complex128", "heat") <= 1
+
+
+def test_a_jax_backend_offers_every_function_of_the_report():
+    """So that no row is missing beside those of NumPy and torch."""
+    methods = inspect.getmembers(AbstractBackend, inspect.isfunction)
+    optional = {name for name, method in methods if "not_offered(" in inspect.getsource(method)}
+    assert {"heat", "ellipj", "klein_j"} <= optional
+    backend = type(get_backend("jax"))
+    lacking = {n for n in optional if getattr(backend, n) is getattr(AbstractBackend, n)}
+    assert not lacking
 
 
 @pytest.mark.slow

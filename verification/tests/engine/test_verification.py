@@ -12,6 +12,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
+import wefpe
+
 pytest.importorskip("accelerate")
 
 from training.cli import main
@@ -304,6 +306,8 @@ def finished_run(path: Path, experiment: Any) -> Path:
         ("weierstrass_relative", ["learnable=false"], "numpy", ["wp", "features"]),
         ("weierstrass_green", [], "torch", ["green", "table"]),
         ("weierstrass_green", ["learnable=false"], "numpy", ["green", "table"]),
+        ("weierstrass_heat", [], "torch", ["log_heat", "table"]),
+        ("weierstrass_heat", ["lattice=general"], "torch", ["log_heat", "table"]),
         (
             "combined",
             [],
@@ -397,19 +401,39 @@ def test_weights_of_another_encoding_are_named_in_one_line(tmp_path, capsys):
     assert "does not fit the config" in line
 
 
-def test_the_script_in_the_docs_says_what_the_command_says(tmp_path, capsys, monkeypatch):
-    config = load_config("digits", SHORT)
-    path = tmp_path / "runs" / "digits-seed0"
-    run(config, path, console=QUIET)
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(script, "docs/verification.md", "exec"), {})
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a short run with a learned lattice."""
+    path = tmp_path / "runs" / "digits"
+    run(load_config("digits", SHORT), path, console=QUIET)
+    return path
+
+
+def run_script(page: str) -> dict[str, Any]:
+    """The names that the script about a trained encoding defines."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (script,) = (block for block in blocks if "open_trained_encoding" in block)
+    names: dict[str, Any] = {"wefpe": wefpe}  # imported further up
+    exec(compile(script, page, "exec"), names)
+    return names
+
+
+def test_the_scripts_of_the_pages_say_what_the_command_says(trained, capsys, monkeypatch):
+    monkeypatch.chdir(trained.parents[1])
+    capsys.readouterr()
+    one, other = run_script("docs/verification.md"), run_script("README.md")
     found = re.search(r"(\S+) eps at patch \((\d), (\d)\)", capsys.readouterr().out)
     assert found is not None
     assert 0.0 < float(found[1]) < 8.0
-    one: Any = open_trained_encoding(path)
-    other: Any = open_finished_run(path).model.encoding
+    assert one["lattice"] == other["lattice"]
+    for name in ("z", "p", "dp"):
+        assert (one[name] == other[name]).all()
+
+
+def test_an_encoding_is_opened_as_it_was_trained(trained):
+    one: Any = open_trained_encoding(str(trained))
+    other: Any = open_finished_run(trained).model.encoding
     assert one.lattice() == other.lattice()
     for name, tensor in other.state_dict().items():
         assert torch.equal(one.state_dict()[name], tensor)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 
 from backends.numpy_backend import NumpyBackend
-from verification import second_opinion
+from verification import second_opinion, verifier
 from verification.judge import judge, load_contracts
 from verification.measure import measure
-from verification.subjects import MisbehavingBackendError, general_subjects, with_declared
-from wefpe_core import BackendCapabilities, BackendUnavailableError, get_backend, registry
+from verification.subjects import (
+    MisbehavingBackendError,
+    Skip,
+    general_subjects,
+    with_declared,
+)
+from wefpe_core import (
+    BackendCapabilities,
+    BackendUnavailableError,
+    WefpeError,
+    get_backend,
+    registry,
+)
 from wefpe_core.errors import MissingDependencyError
+from wefpe_core.jacobi_functions import not_offered
+from wefpe_core.receipts import Need
 
 
 class Sound(NumpyBackend):
@@ -59,6 +73,44 @@ class ClaimsGradientsOfNobody(Sound):
 class NotANumber(Sound):
     def wp_and_prime(self, z, lattice):
         return tuple(value * np.nan for value in super().wp_and_prime(z, lattice))
+
+
+class LacksHeat(Sound):
+    def heat(self, z, t, lattice):
+        not_offered(self, "heat")
+
+    log_heat = heat
+
+
+class OnlySingle(Sound):
+    capabilities = BackendCapabilities(dtypes=("complex64",))
+
+    def wp_and_prime(self, z, lattice):
+        assert z.dtype == np.complex64
+        return super().wp_and_prime(z, lattice)
+
+
+class RaisesElsewhere(Sound):
+    def ellipj(self, u, m):
+        raise ZeroDivisionError("no luck")
+
+    def invariants(self, lattice):
+        raise ZeroDivisionError("no luck")
+
+
+class SaysNothing(Sound):
+    capabilities = {"dtypes": ["complex128"]}  # type: ignore[assignment]  # noqa: RUF012
+
+
+class RaisesWhenAsked(Sound):
+    @property
+    def capabilities(self):  # type: ignore[override]
+        raise ZeroDivisionError("no luck")
+
+
+class RaisesWhenBuilt(Sound):
+    def __init__(self):
+        raise ZeroDivisionError("no luck")
 
 
 class Declares(Sound):
@@ -125,6 +177,42 @@ def test_what_no_backend_may_return_is_named(plugged_in, backend_class, message)
         rows_of(subject)
 
 
+def plan_of(*functions, dtype="complex128", size=verifier.QUICK):
+    return verifier.Plan(size, "some", ["plugin"], ["cpu"], [dtype], functions)
+
+
+def test_a_function_that_a_backend_lacks_is_skipped_by_name(plugged_in):
+    plugged_in(LacksHeat)
+    report, rows = verifier.run(plan_of("wp_and_prime", "heat"))
+    assert {row.function for row in rows} == {"wp", "wp_prime"}
+    assert report.verdict == "PASS"
+    reason = "the backend 'plugin' does not offer heat"
+    assert Skip("heat", reason) in report.skipped
+    with pytest.raises(verifier.NothingToMeasureError, match=reason):
+        verifier.run(plan_of("heat"))
+    needs = [Need("wp_and_prime", "complex128"), Need("heat", "complex128")]
+    with pytest.raises(verifier.NothingToMeasureError, match=f"cannot be verified .*: {reason}$"):
+        verifier.verify_quickly("plugin", "cpu", needs)
+
+
+def test_a_backend_of_single_precision_is_not_asked_for_laws_in_double(plugged_in, monkeypatch):
+    monkeypatch.setattr(second_opinion, "agreements", lambda count: ([], []))
+    plugged_in(OnlySingle)
+    size = verifier.QUICK._replace(sample=1)  # not quick, so that there would be laws
+    report, rows = verifier.run(plan_of("wp_and_prime", dtype="complex64", size=size))
+    assert rows
+    assert report.laws == []
+
+
+@pytest.mark.parametrize("function", ["ellipj", "wp_and_prime"])
+def test_whatever_a_backend_raises_is_named(plugged_in, function):
+    """In functions that take no lattice, and in laws."""
+    plugged_in(RaisesElsewhere)
+    size = verifier.QUICK._replace(sample=1)
+    with pytest.raises(MisbehavingBackendError, match="'plugin' raised ZeroDivisionError: no luck"):
+        verifier.run(plan_of(function, size=size))
+
+
 VERIFY = ("verify", "--backend", "plugin", "--dtype", "complex128", "--function", "wp_and_prime")
 
 
@@ -159,6 +247,26 @@ def test_the_command_names_a_backend_that_cannot_be_imported_in_one_line(
     *_, line = capsys.readouterr().err.splitlines()  # after those of progress
     assert "'plugin'" in line
     assert "ImportError: libmine.so: cannot open" in line
+
+
+@pytest.mark.parametrize(
+    ("backend_class", "message"),
+    [
+        (SaysNothing, "capabilities of the backend 'plugin' must be BackendCapabilities, got {"),
+        (RaisesWhenAsked, "'plugin' .* does not say what it can do: ZeroDivisionError: no luck"),
+        (RaisesWhenBuilt, "'plugin' .* cannot be built: ZeroDivisionError: no luck"),
+    ],
+)
+def test_a_backend_that_does_not_say_what_it_can_do_is_no_backend(
+    plugged_in, backend_class, message, capsys
+):
+    with pytest.raises(WefpeError, match=message):
+        plugged_in(backend_class)
+    pytest.importorskip("typer", reason="the training extra is not installed")
+    from training.cli import main
+
+    assert main(["backends"]) == 0
+    assert re.search(message, capsys.readouterr().out)
 
 
 def test_nan_is_an_infinite_error(plugged_in):

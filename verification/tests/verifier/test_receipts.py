@@ -122,6 +122,37 @@ def test_the_newest_receipt_that_is_not_stale_decides(folder: Path) -> None:
     assert standing("numpy", "cpu", NEEDS).state == "verified"
 
 
+def copy_of_the_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of their sources, which is taken for the sources from now on."""
+    find = receipts._module_folder
+    own = find("backends")
+    assert own is not None
+    copy = tmp_path / "copy" / "backends"
+    shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(
+        receipts, "_module_folder", lambda name: copy if name == "backends" else find(name)
+    )
+    return copy
+
+
+def test_sources_that_change_while_they_are_measured_make_the_receipt_stale(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, measure_job = (
+        copy_of_the_backends(tmp_path, monkeypatch) / "kernel.py",
+        verifier.measure_job,
+    )
+
+    def measured_while_edited(*given: Any) -> Any:
+        kernel.write_text(kernel.read_text("utf-8") + "# edited\n", encoding="utf-8")
+        return measure_job(*given)
+
+    monkeypatch.setattr(verifier, "measure_job", measured_while_edited)
+    verifier.verify_quickly("numpy", "cpu", NEEDS)
+    found = standing("numpy", "cpu", NEEDS)
+    assert (found.state, found.changed) == ("stale", ("backends/kernel.py changed",))
+
+
 def test_one_constant_of_the_kernel_makes_every_receipt_stale(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,16 +160,8 @@ def test_one_constant_of_the_kernel_makes_every_receipt_stale(
     for name in ("numpy", "torch", "mpmath", "flint"):
         write_receipt(receipt(backend=name, decided_by=fingerprint(name, "")), folder)
         assert standing(name, "cpu", NEEDS).state == "verified"
-    own = receipts._module_folder("backends")
-    assert own is not None
-    copy = tmp_path / "copy" / "backends"
-    shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    find = receipts._module_folder
-    monkeypatch.setattr(
-        receipts, "_module_folder", lambda name: copy if name == "backends" else find(name)
-    )
+    kernel = copy_of_the_backends(tmp_path, monkeypatch) / "kernel.py"
     assert standing("numpy", "cpu", NEEDS).state == "verified"  # a faithful copy changes nothing
-    kernel = copy / "kernel.py"
     text = kernel.read_text(encoding="utf-8")
     constant = re.search(r"= (\d+)\.(\d)", text)
     assert constant is not None
@@ -245,6 +268,17 @@ def test_a_receipt_with_the_right_checksum_and_the_wrong_content_is_refused(fold
         path.write_text(json.dumps(content | ends), encoding="utf-8")
         with pytest.raises(ReceiptError, match=said):
             read_receipt(path)
+
+
+@pytest.mark.parametrize("largest", [900.0, math.nan])
+def test_a_receipt_of_an_error_that_passes_above_its_ceiling_is_refused(
+    largest: float, folder: Path
+) -> None:
+    """Whatever its checksum says."""
+    path = write_receipt(receipt(measured(largest=largest, passes=True)), folder)
+    with pytest.raises(ReceiptError, match=r"contradicts itself: wp complex128 .* passes"):
+        read_receipt(path)
+    assert standing("numpy", "cpu", NEEDS).state == "never"
 
 
 def test_receipts_are_kept_where_the_system_keeps_state(monkeypatch: pytest.MonkeyPatch) -> None:
