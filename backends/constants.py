@@ -204,8 +204,8 @@ def series_constants(
     for coefficient in centred_sums_of_powers(lambert, q):
         rows.append(coefficient * power)
         power = power * c
-    # (e2-e1)(e2-e3) and (e3-e1)(e3-e2) are -16 q (1 - 8q + ...) and 16 q (1 + 8q + ...): one product,
-    # and a small one whose rounding errors hardly count.
+    # (e2-e1)(e2-e3) and (e3-e1)(e3-e2) are -16 q (1 - 8q + ...) and 16 q (1 + 8q + ...): one
+    # product, and a small one whose rounding errors hardly count.
     excesses = [
         (sign, theta_product_excess(sign * nome, sign * rest, precision.nome_powers))
         for sign in (-1, 1)

@@ -102,6 +102,7 @@ def reduce_basis(ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision
         )
         for p, q in matrix
     )
+    period1, period3, matrix = _in_order(ops, period1, period3, matrix, precision)
     is_reduced = _spans_reduced_cell(ops, period1, period3)
 
     def where_reduced(period: tuple[SplitReal, SplitReal]) -> tuple[SplitReal, SplitReal]:
@@ -109,6 +110,61 @@ def reduce_basis(ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision
         return period[0]._replace(high=re), period[1]._replace(high=im)
 
     return ReducedBasis(where_reduced(period1), where_reduced(period3), matrix)
+
+
+def _in_order(
+    ops: ArrayOps,
+    period1: tuple[SplitReal, SplitReal],
+    period3: tuple[SplitReal, SplitReal],
+    matrix: tuple[tuple[Any, Any], tuple[Any, Any]],
+    precision: Precision,
+) -> tuple[Any, Any, Any]:
+    """The basis with the shorter period first; of equal ones that which `Lattice.reduced` takes.
+
+    Rounding must not decide it: the solution `inverse_wp` returns depends on it.
+    """
+    a, b = (Pair(*(ops.constant(part.high) for part in period)) for period in (period1, period3))
+    sign = ops.where((b.re < 0.0) | ((b.re == 0.0) & (b.im < 0.0)), -1.0, 1.0 + 0.0 * b.re)
+    b = b.scale(sign)
+    excess = _excess_of_length(ops, period3, period1, precision)
+    is_first = (b.re > a.re) | ((b.re == a.re) & (b.im > a.im))
+    swaps = (excess < 0.0) | ((excess == 0.0) & is_first)
+
+    def either(x: Any, y: Any, sign: Any) -> Any:
+        if isinstance(x, tuple):
+            items = (either(*pair, sign) for pair in zip(x, y, strict=True))
+            return type(x)(*items) if isinstance(x, SplitReal) else tuple(items)
+        return ops.where(swaps, sign * y, x)
+
+    first, second = matrix
+    return (
+        either(period1, period3, sign),
+        either(period3, period1, -sign),
+        (either(first, second, sign), either(second, first, -sign)),
+    )
+
+
+def _excess_of_length(
+    ops: ArrayOps,
+    longer: tuple[SplitReal, SplitReal],
+    shorter: tuple[SplitReal, SplitReal],
+    precision: Precision,
+) -> Any:
+    """The difference of two squared lengths, exact to about the square of the working precision."""
+    total: Any = 0.0
+    terms = []
+    for period, sign in ((longer, 1.0), (shorter, -1.0)):
+        for part in period:
+            high, low = ops.constant(part.high), ops.constant(part.low[0])
+            x = halves(ops, high, precision)
+            product, error = product_and_error(x, x)
+            total, rounding = two_sum(total, sign * product)
+            terms += [rounding, sign * error, (2.0 * sign) * (high * low)]
+    rest, tiny = two_sum(terms[0], terms[1])
+    for term in terms[2:]:
+        rest, error = two_sum(rest, term)
+        tiny = tiny + error
+    return total + (rest + tiny)
 
 
 def _spans_reduced_cell(
