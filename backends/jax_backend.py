@@ -112,13 +112,27 @@ class JaxOps:
     log = staticmethod(jnp.log)
     log1p = staticmethod(jnp.log1p)
     sqrt = staticmethod(jnp.sqrt)
-    hypot = staticmethod(jnp.hypot)
-    arctan2 = staticmethod(jnp.arctan2)
     rint = staticmethod(jnp.rint)
     isinf = staticmethod(jnp.isinf)
 
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
+
+    def hypot(self, x: Any, y: Any) -> Any:
+        has_size, unit = self._unit_of(x, y)
+        modulus = unit * jnp.hypot(self.where(has_size, x / unit, 1.0), y / unit)
+        return self.where(has_size, modulus, jnp.hypot(*map(lax.stop_gradient, (x, y))))
+
+    def arctan2(self, y: Any, x: Any) -> Any:
+        has_size, unit = self._unit_of(x, y)
+        angle = jnp.arctan2(y / unit, self.where(has_size, x / unit, 1.0))
+        return self.where(has_size, angle, jnp.arctan2(*map(lax.stop_gradient, (y, x))))
+
+    def _unit_of(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """JAX's derivatives square x and y, which must not fall below the range."""
+        size = lax.stop_gradient(jnp.maximum(jnp.abs(x), jnp.abs(y)))
+        has_size = (size > 0.0) & jnp.isfinite(size)
+        return has_size, self.power_of_two(self.where(has_size, size, 1.0))
 
     def sign_of(self, x: Any) -> Any:
         return jnp.copysign(jnp.ones_like(x), lax.stop_gradient(x))

@@ -133,6 +133,17 @@ def test_a_pole_is_infinite_and_does_not_spoil_gradients():
     assert np.isfinite(np.asarray(jax.grad(loss)(z))).all()
 
 
+def test_gradients_by_m_are_finite_where_the_nome_vanishes():
+    u = 0.5 - 0.25j
+
+    def sn(m):
+        return get_backend("jax").ellipj(u, m)[0]
+
+    got = jax.grad(sn, holomorphic=True)(jnp.asarray(1.0 + 0j))
+    want = (u - np.sinh(u) * np.cosh(u)) / (4 * np.cosh(u) ** 2)  # DLMF 22.10.7
+    assert abs(got - want) < 1e-14 * abs(want)
+
+
 def test_what_is_no_array_of_numbers_is_refused():
     backend = get_backend("jax")
     with pytest.raises(InputTypeError, match="bool"):
