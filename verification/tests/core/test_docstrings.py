@@ -30,6 +30,7 @@ HOOKS = (
     "drop_tables",
     "elliptic_use",
     "extra_repr",
+    "fold",
     "learned_numbers",
     "moved_centres",
     "no_weight_decay",
