@@ -33,6 +33,8 @@ from wefpe_core.modular import theta_fourth_powers
 # reduced, so this many reduce every lattice with Im tau >= 10^-8.
 REDUCTION_STEPS = 14
 
+_NEAR_TIE = 2.0**-18
+
 # Pi in the parts of each format; made at import, since a tracer cannot follow decimals.
 _PI = {precision.name: split_decimal(PI, precision) for precision in (SINGLE, DOUBLE)}
 
@@ -70,18 +72,22 @@ class ReducedBasis(NamedTuple):
 
 
 def reduction_matrix(ops: ArrayOps, a: Pair, b: Pair) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient."""
+    """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient.
+
+    Lattices of high symmetry tie, and a compiler that computes a comparison twice may find two
+    answers, which mix to no basis at all. So what is within 2^-18 of a tie counts as one.
+    """
     a, b = (Pair(ops.constant(x.re), ops.constant(x.im)) for x in (a, b))
     zero = 0.0 * (a.re + b.re)  # of the shape of both
     one = zero + 1.0
     first, second = Pair(one, zero), Pair(zero, one)  # coordinates, not complex numbers
     for _ in range(REDUCTION_STEPS):
-        n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
+        n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus() - _NEAR_TIE)
         b, second = b - a.scale(n), second - first.scale(n)
-        swap = b.squared_modulus() < a.squared_modulus()
+        swap = b.squared_modulus() < a.squared_modulus() * (1.0 - _NEAR_TIE)
         a, b = select(ops, swap, b, a), select(ops, swap, -a, b)
         first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
-    n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
+    n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus() - _NEAR_TIE)
     second = second - first.scale(n)
     # The sign is the one `Lattice.reduced` takes: the first vector points to the right.
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
