@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -40,6 +41,7 @@ from backends.pair import Pair
 from backends.slopes import inverse_slopes
 from backends.torch_ops import PRECISIONS, TorchOps
 from backends.triton_emitter import TRITON_HEADER, triton_evaluate, triton_prepare
+from wefpe_core.errors import BackendUnavailableError
 
 
 def result_shapes(
@@ -425,10 +427,21 @@ def _compiler(function: str, points_are: str, variables: int) -> Callable[..., A
     # A code object of its own: torch counts (and limits) recompilations by code object.
     name = f"{function}_{points_are}_{variables}"
     specialised.__code__ = specialised.__code__.replace(co_name=name)
-    run = torch.compile(specialised, fullgraph=True, options=_compiler_options())
+    with _unwritable_cache_is_named():
+        run = torch.compile(specialised, fullgraph=True, options=_compiler_options())
 
     def without_gradients(*tensors: Any) -> Any:
-        with torch.no_grad():
+        with _unwritable_cache_is_named(), torch.no_grad():
             return run(*tensors)
 
     return without_gradients
+
+
+@contextmanager
+def _unwritable_cache_is_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"torch.compile cannot keep the code it makes ({error}); set "
+        message += "TORCHINDUCTOR_CACHE_DIR to a folder that can be written to"
+        raise BackendUnavailableError(message) from error

@@ -23,7 +23,7 @@ from backends import torch_operators, torch_runners
 from backends.torch_ops import as_parts, as_points
 from verification.judge import load_contracts
 from verification.tests.torch_devices import every_device
-from wefpe_core import Lattice, get_backend
+from wefpe_core import BackendUnavailableError, Lattice, get_backend
 
 # Both come from inside torch's compiler: it reads .grad of inputs that are no leaves, and one of
 # its modules still uses TorchScript.
@@ -382,6 +382,14 @@ def in_the_cell(device: str, dtype: torch.dtype, n: int = 1000) -> torch.Tensor:
     nearness[::2] = torch.logspace(-1, -9, n // 2, dtype=torch.float64)
     z = nearness * (s * (2 * OMEGAS[0]) + r * (2 * OMEGAS[1]))
     return z.to(device=device, dtype=dtype)
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    backend, z = get_backend("torch", compile=True), some_points("cpu")
+    with pytest.raises(BackendUnavailableError, match="TORCHINDUCTOR_CACHE_DIR"):
+        backend.wp(z, NUMBERS)
 
 
 @pytest.mark.slow
