@@ -33,6 +33,8 @@ from wefpe_core.modular import theta_fourth_powers
 # reduced, so this many reduce every lattice with Im tau >= 10^-8.
 REDUCTION_STEPS = 14
 
+_NEAR_TIE = 2.0**-18
+
 # Pi in the parts of each format; made at import, since a tracer cannot follow decimals.
 _PI = {precision.name: split_decimal(PI, precision) for precision in (SINGLE, DOUBLE)}
 
@@ -70,18 +72,22 @@ class ReducedBasis(NamedTuple):
 
 
 def reduction_matrix(ops: ArrayOps, a: Pair, b: Pair) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient."""
+    """Gauss reduction by a fixed number of steps; piecewise constant, so without gradient.
+
+    Lattices of high symmetry tie, and a compiler that computes a comparison twice may find two
+    answers, which mix to no basis at all. So what is within 2^-18 of a tie counts as one.
+    """
     a, b = (Pair(ops.constant(x.re), ops.constant(x.im)) for x in (a, b))
     zero = 0.0 * (a.re + b.re)  # of the shape of both
     one = zero + 1.0
     first, second = Pair(one, zero), Pair(zero, one)  # coordinates, not complex numbers
     for _ in range(REDUCTION_STEPS):
-        n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
+        n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus() - _NEAR_TIE)
         b, second = b - a.scale(n), second - first.scale(n)
-        swap = b.squared_modulus() < a.squared_modulus()
+        swap = b.squared_modulus() < a.squared_modulus() * (1.0 - _NEAR_TIE)
         a, b = select(ops, swap, b, a), select(ops, swap, -a, b)
         first, second = select(ops, swap, second, first), select(ops, swap, -first, second)
-    n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus())
+    n = ops.rint((a.re * b.re + a.im * b.im) / a.squared_modulus() - _NEAR_TIE)
     second = second - first.scale(n)
     # The sign is the one `Lattice.reduced` takes: the first vector points to the right.
     leftward = (a.re < 0.0) | ((a.re == 0.0) & (a.im < 0.0))
@@ -239,11 +245,9 @@ def series_of_basis(
 ) -> SeriesConstants:
     """The kernel's constants for a reduced basis."""
     length = ops.hypot(basis.period1[0].high, basis.period1[1].high)
-    quotient, error = _pi_over_period_and_error(ops, basis, precision)
+    quotient, rest = _pi_over_period_and_rest(ops, basis, precision)
     unit = unit_of(ops, quotient)
-    quotient, error = quotient.scale(1.0 / unit), error.scale(1.0 / unit)
-    pi_over_period = quotient + error
-    low = (quotient - pi_over_period) + error
+    pi_over_period, low = quotient.scale(1.0 / unit), rest.scale(1.0 / unit)
     square, cube, rest_of_cube = _square_and_cube(ops, pi_over_period, low, precision)
     log_period_over_pi = ops.log(length / math.pi)
     tau, *nomes = tau_and_nomes(ops, basis, precision)
@@ -260,10 +264,9 @@ def series_of_basis(
         given = tuple(
             Dual(x, math.pi * slope.times_i()) for x, slope in zip(given, slopes, strict=True)
         )
-    product = cube * given[0]
-    rest_of_product = _rounding_error(
-        ops, (cube, rest_of_cube), (nome, rest), value_of(product), precision
-    )
+    product, rest_of_product = _product_of_sums(ops, (cube, rest_of_cube), (nome, rest), precision)
+    if with_slopes:
+        product = Dual(product, cube * given[0].slope)
     values = series_constants(
         (pi_over_period, square, cube),
         tau,
@@ -314,19 +317,20 @@ def _square_and_cube(
     error = error + 2.0 * (constant * rest)
     cube, error_of_cube = _product_and_error_of_pairs(ops, square, constant, precision)
     error_of_cube = error_of_cube + (error * constant + square * rest)
-
-    def differentiated(exact: Pair, plain: Pair) -> Pair:
-        return Pair(
-            ops.with_derivative_of(exact.re, lambda: plain.re),
-            ops.with_derivative_of(exact.im, lambda: plain.im),
-        )
-
-    plain = x * x
     cube, rest_of_cube = _sum_and_rest(cube, error_of_cube)
+    plain = x * x
     return (
-        differentiated(square + error, plain),
-        differentiated(cube, plain * x),
+        _differentiated(ops, square + error, plain),
+        _differentiated(ops, cube, plain * x),
         rest_of_cube,
+    )
+
+
+def _differentiated(ops: ArrayOps, value: Pair, model: Pair) -> Pair:
+    """`ArrayOps.with_derivative_of` of both parts."""
+    return Pair(
+        ops.with_derivative_of(value.re, lambda: model.re),
+        ops.with_derivative_of(value.im, lambda: model.im),
     )
 
 
@@ -340,17 +344,14 @@ def _sum_and_rest(x: Pair, y: Pair) -> tuple[Pair, Pair]:
     return Pair(re, im), Pair(rest_re, rest_im)
 
 
-def _rounding_error(
-    ops: ArrayOps,
-    x: tuple[Pair, Pair],
-    y: tuple[Pair, Pair],
-    rounded: Pair,
-    precision: Precision,
-) -> Pair:
-    """What the rounded product of two numbers lacks, each of which is a sum; a constant."""
+def _product_of_sums(
+    ops: ArrayOps, x: tuple[Pair, Pair], y: tuple[Pair, Pair], precision: Precision
+) -> tuple[Pair, Pair]:
+    """The product of two numbers that are sums, as a sum; the second part is a constant."""
     (x_high, x_low), (y_high, y_low) = ([_constant(ops, part) for part in z] for z in (x, y))
     product, error = _product_and_error_of_pairs(ops, x_high, y_high, precision)
-    return (product - _constant(ops, rounded)) + (error + (x_high * y_low + x_low * y_high))
+    rest = error + (x_high * y_low + x_low * y_high)
+    return _differentiated(ops, product, x[0] * y[0]), rest
 
 
 def _product_and_error_of_pairs(
@@ -386,17 +387,14 @@ def unit_of(ops: ArrayOps, pi_over_period: Pair) -> Any:
 
 def pi_over_first_period(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> Pair:
     """pi/a, corrected: its rounding error would reach every value."""
-    quotient, error = _pi_over_period_and_error(ops, basis, precision)
-    return quotient + error
+    return _pi_over_period_and_rest(ops, basis, precision)[0]
 
 
-def _pi_over_period_and_error(
+def _pi_over_period_and_rest(
     ops: ArrayOps, basis: ReducedBasis, precision: Precision
 ) -> tuple[Pair, Pair]:
-    pi = _PI[precision.name]
-    quotient = Pair(pi.high, 0.0) / Pair(*(part.high for part in basis.period1))
-    zero = SplitReal(0.0, (), (0.0,), 0.0)
-    return quotient, _quotient_error(ops, quotient, (pi, zero), basis.period1, precision)
+    pi, zero = _PI[precision.name], SplitReal(0.0, (), (0.0,), 0.0)
+    return _quotient_and_rest(ops, (pi, zero), basis.period1, precision)
 
 
 def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
@@ -414,22 +412,23 @@ def tau_and_nomes(
     The exponential magnifies rounding errors of its argument, so those of the quotient and of
     the product with pi are carried along, to first order.
     """
-    tau, error = _tau_and_error(ops, basis, precision)
-    exponent = math.pi * tau.times_i()
+    tau, rest = _tau_and_rest(ops, basis, precision)
+    pi = _PI[precision.name]
+
+    def times_pi(x: Any, x_rest: Any) -> tuple[Any, Any]:
+        """A product with pi, and what it lacks."""
+        constant = ops.constant(x)
+        product, error = product_and_error(
+            halves(ops, constant, precision), halves(ops, pi.high, precision)
+        )
+        error = error + constant * sum(pi.low) + pi.high * x_rest
+        return ops.with_derivative_of(product, lambda: math.pi * x), error
+
+    (re, re_rest), (im, im_rest) = times_pi(tau.re, rest.re), times_pi(tau.im, rest.im)
+    exponent, correction = Pair(-im, re), Pair(-im_rest, re_rest)
     (nome, error1), (square, error2) = (
         _exp_and_error(ops, x, precision) for x in (exponent, 2.0 * exponent)
     )
-    pi = _PI[precision.name]
-
-    def product_error(x: Any, x_error: Any) -> Any:
-        """pi times the exact value, minus what math.pi * x was rounded to."""
-        product, rounding = product_and_error(
-            halves(ops, x, precision), halves(ops, pi.high, precision)
-        )
-        return (product - math.pi * x) + rounding + x * sum(pi.low) + pi.high * x_error
-
-    x, y = ops.constant(tau.re), ops.constant(tau.im)
-    correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
 
     def corrected(x: Pair, error: Pair) -> tuple[Pair, Pair]:
         _, rest = _sum_and_rest(_constant(ops, x), _constant(ops, error))
@@ -444,21 +443,17 @@ def tau_and_nomes(
 
 def _exp_and_error(ops: ArrayOps, x: Pair, precision: Precision) -> tuple[Pair, Pair]:
     """e^x, and what is lost in the product of its modulus with a cosine and a sine."""
-    modulus = ops.exp(x.re)
-    value = Pair(modulus * ops.cos(x.im), modulus * ops.sin(x.im))
+    modulus, factors = ops.exp(x.re), (ops.cos(x.im), ops.sin(x.im))
     size = halves(ops, ops.constant(modulus), precision)
+    (re, re_error), (im, im_error) = (
+        product_and_error(size, halves(ops, ops.constant(factor), precision)) for factor in factors
+    )
+    plain = Pair(*(modulus * factor for factor in factors))
+    return _differentiated(ops, Pair(re, im), plain), Pair(re_error, im_error)
 
-    def error(rounded: Any, factor: Any) -> Any:
-        product, rest = product_and_error(size, halves(ops, ops.constant(factor), precision))
-        return (product - ops.constant(rounded)) + rest
 
-    return value, Pair(error(value.re, ops.cos(x.im)), error(value.im, ops.sin(x.im)))
-
-
-def _tau_and_error(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
-    a, b = (Pair(*(x.high for x in period)) for period in (basis.period1, basis.period3))
-    tau = b / a
-    return tau, _quotient_error(ops, tau, basis.period3, basis.period1, precision)
+def _tau_and_rest(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
+    return _quotient_and_rest(ops, basis.period3, basis.period1, precision)
 
 
 def nome_over_square(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> Pair:
@@ -466,7 +461,7 @@ def nome_over_square(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -
 
     It is relatively exact: the difference of tau and i has no rounding error near i.
     """
-    tau, error = _tau_and_error(ops, basis, precision)
+    tau, error = _tau_and_rest(ops, basis, precision)
     angle = math.pi * (tau.re + error.re)
     height = -math.pi * ((tau.im - 1.0) + error.im)
     half_sine = ops.sin(0.5 * angle)
@@ -522,17 +517,21 @@ class _Series:
 _SECOND_ROOT = {precision.name: _second_root_over_nome(precision) for precision in (SINGLE, DOUBLE)}
 
 
-def _quotient_error(
+def _quotient_and_rest(
     ops: ArrayOps,
-    quotient: Pair,
     numerator: tuple[SplitReal, SplitReal],
     denominator: tuple[SplitReal, SplitReal],
     precision: Precision,
-) -> Pair:
-    """numerator/denominator - quotient, from the exactly computed remainder; a constant."""
+) -> tuple[Pair, Pair]:
+    """A quotient, and what it lacks, which is a constant, from the exactly computed remainder.
+
+    That is the remainder of a number with half the bits: a compiler that fuses a product with a sum
+    knows quotients better than they are rounded, here and not there.
+    """
+    plain = Pair(*(x.high for x in numerator)) / Pair(*(x.high for x in denominator))
     a = tuple(part.mapped(ops.constant) for part in denominator)
     n = tuple(part.mapped(ops.constant) for part in numerator)
-    q_re, q_im = ops.constant(quotient.re), ops.constant(quotient.im)
+    q_re, q_im = (halves(ops, ops.constant(x), precision).head for x in (plain.re, plain.im))
 
     def remainder(n: SplitReal, first: Any, second: Any, sign: float) -> Any:
         """n - first + sign*second, where first and second are products of two numbers."""
@@ -549,4 +548,5 @@ def _quotient_error(
         remainder(n[0], (q_re, a[0]), (q_im, a[1]), 1.0),
         remainder(n[1], (q_re, a[1]), (q_im, a[0]), -1.0),
     )
-    return rest / Pair(a[0].high, a[1].high)
+    value, low = _sum_and_rest(Pair(q_re, q_im), rest / Pair(a[0].high, a[1].high))
+    return _differentiated(ops, value, plain), low

@@ -90,7 +90,7 @@ def search_line(report: Mapping[str, Any]) -> str:
     largest: dict[tuple[str, bool], Mapping[str, Any]] = {}
     for row in report["rows"]:
         if row["region"] == REGION and row["function"] in ("wp", "wp_prime"):
-            key = (row["dtype"], row["subject"].endswith("tensors"))
+            key = (row["dtype"], row["subject"].endswith(("tensors", "arrays")))
             largest[key] = max(largest.get(key, row), row, key=lambda row: row["largest"])
     if not largest:
         raise KeyError(f"no row of the region {REGION!r}")
