@@ -262,7 +262,7 @@ def triton_text(b: Backends) -> Iterator[str]:
     """The text of kernels, run by stand-ins for Triton's language, has the values of NumPy."""
     emitter, trace = _module("triton_emitter"), _module("tracing").trace
     for dtype in FORMATS:
-        for function, numbers in CASES:
+        for function, numbers in (*CASES, (_of_two_numbers, NUMBERS)):
             program = trace(function, ["x", "y"])
             points, want = _expected(function, dtype, numbers)
             table = np.zeros((len(points), len(program.outputs)), dtype)
