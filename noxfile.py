@@ -44,20 +44,21 @@ BENCHMARKS = ("backends", "models", "training", "data")
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 
-def install_project(session: nox.Session, *groups: str) -> None:
+def install_project(session: nox.Session, *groups: str, with_jax: bool = False) -> None:
     """Install the checkout in place, with the extras the tests use and the groups named.
 
     The constraint belongs in this very command: see constraints.txt.
     """
     requirements = nox.project.dependency_groups(PYPROJECT, *groups)
+    project = f".[training,flint,report,numba{',jax' if with_jax else ''}]"
     session.log("installing PyTorch, NumPy and the project: some minutes the first time")
-    session.install("-c", "constraints.txt", "-e", ".[training,flint,report,numba]", *requirements)
+    session.install("-c", "constraints.txt", "-e", project, *requirements)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments after -- go to pytest."""
-    install_project(session, "test", "onnx", "transformers_tested")
+    install_project(session, "test", "onnx", "transformers_tested", with_jax=True)
     session.run("pytest", "-n", "auto", "--dist", "loadfile", *session.posargs)
 
 
@@ -136,8 +137,7 @@ def bench(session: nox.Session) -> None:
     name, *words = session.posargs or [None]
     if name not in (None, *BENCHMARKS):
         session.error(f"the benchmarks are {', '.join(BENCHMARKS)}, not {name!r}")
-    install_project(session, "timm", "gpu")
-    session.install("-c", "constraints.txt", "-e", ".[jax]")  # a row of the backends
+    install_project(session, "timm", "gpu", with_jax=True)
     for part in BENCHMARKS if name is None else (name,):
         session.run("wefpe", "bench", part, *words)
         if part == "models":  # what a GPU would feel
@@ -166,8 +166,7 @@ def timm(session: nox.Session) -> None:
 @nox.session(default=False)
 def jax(session: nox.Session) -> None:
     """Test the JAX backend and measure it; arguments after -- go to pytest."""
-    install_project(session, "test")
-    session.install("-c", "constraints.txt", "-e", ".[jax]")
+    install_project(session, "test", with_jax=True)
     tests = "verification/tests/backends/test_jax_backend.py"
     session.run("pytest", tests, "-m", "slow or not slow", *session.posargs)
     session.run("wefpe", "verify", "--backend", "jax", "--size", "small")

@@ -27,6 +27,7 @@ from wefpe_core.modular import (
     roots_of,
     sum_from_smallest,
     theta_fourth_powers,
+    theta_product_excess,
 )
 
 
@@ -161,15 +162,24 @@ class SeriesConstants(NamedTuple):
     mirror_im: Any  # and the horizontal one
 
 
+class Nomes(NamedTuple):
+    """The nome and two of its products, and what each lacks by its rounding error."""
+
+    first: Any
+    square: Any
+    times_cube: Any  # the product with (pi/a)^3
+    rests: tuple[Any, Any, Any] = (0, 0, 0)
+
+
 def series_constants(
-    powers: tuple[Any, Any, Any], tau: Any, nomes: tuple[Any, Any], pi: Any, precision: Precision
+    powers: tuple[Any, Any, Any], tau: Any, nomes: Nomes, pi: Any, precision: Precision
 ) -> dict[str, Any]:
     """The formulas shared by numbers and tensors, for any complex type.
 
-    `powers` are pi/a, its square and its cube, `nomes` the nome and its square.
+    `powers` are pi/a, its square and its cube.
     """
     pi_over_period, square, cube = powers
-    nome, q = nomes
+    nome, q, nome_times_cube, (rest, rest_of_q, rest_times_cube) = nomes
     lambert = lambert_coefficients(q, precision.terms_e2)
     e2 = eisenstein_e2(lambert)
     cubic = [k * k * x for k, x in enumerate(lambert, 1)]
@@ -188,20 +198,32 @@ def series_constants(
     # which is j (k0 + ka j) for j = x/(1-x). Over x it is k0 + j (kb + ka j), and its derivative
     # in x is k0 + j (2 kb + j (kd + 2 ka j)).
     c = (1 - q) * (1 - q)
-    row_unit = -4 * (q + q * (q * (2 - q) / c))
+    row_unit = -4 * (q + (q * (q * (2 - q) / c) + rest_of_q))
     nearest = tuple(i * row_unit - k for i, k in ((6, 4), (4, 4), (10, 8), (22, 20)))
     rows, power = [], -4 * c
     for coefficient in centred_sums_of_powers(lambert, q):
         rows.append(coefficient * power)
         power = power * c
-    products = (theta3 * theta4, -(theta2 * theta4), theta2 * theta3)
-    wp_prime_scale = -2 * cube
+    # (e2-e1)(e2-e3) and (e3-e1)(e3-e2) are -16 q (1 - 8q + ...) and 16 q (1 + 8q + ...): one
+    # product, and a small one whose rounding errors hardly count.
+    excesses = [
+        (sign, theta_product_excess(sign * nome, sign * rest, precision.nome_powers))
+        for sign in (-1, 1)
+    ]
+    products = (
+        theta3 * theta4,
+        *(16 * sign * (nome + (nome * excess + rest)) for sign, excess in excesses),
+    )
+    half_slope_scales = (
+        -32 * sign * (nome_times_cube + (nome_times_cube * excess + rest_times_cube))
+        for sign, excess in excesses
+    )
     return {
         "pi_over_period": pi_over_period,
         "period_over_pi": 1 / pi_over_period,
         "wp_scale": square,
-        "wp_prime_scale": wp_prime_scale,
-        "half_slope_scales": tuple(product * wp_prime_scale for product in products[1:]),
+        "wp_prime_scale": -2 * cube,
+        "half_slope_scales": tuple(half_slope_scales),
         "minus_third_e2": e2 / -3,
         "roots": tuple(roots_of(thetas, 1)),
         "root_gap": theta2,
@@ -286,8 +308,10 @@ def _prepare_numbers(lattice: Lattice, precision: Precision) -> SeriesConstants:
     row = ExtendedComplex(-a.im / area, a.re / area)
     column = ExtendedComplex(b.im / area, -b.re / area)
     quotient = PI / a
-    powers = (quotient, quotient * quotient, quotient * quotient * quotient)
-    values = series_constants(powers, tau, (known.nome, known.nome * known.nome), PI, fifty_digits)
+    square, nome = quotient * quotient, known.nome
+    powers = (quotient, square, square * quotient)
+    nomes = Nomes(nome, nome * nome, nome * powers[2])
+    values = series_constants(powers, tau, nomes, PI, fifty_digits)
     to_format = rounding(precision)
 
     def rounded(value: Any) -> Any:

@@ -228,8 +228,8 @@ class Evaluation(NamedTuple):
     @property
     def parts_of_point(self) -> tuple[str, ...]:
         """The names of the numbers that make a point."""
-        others = range(1, FUNCTIONS[self.function].numbers - 1)
-        return ("x", "y", *(f"x{k}" for k in others))
+        beside = 0 if self.function in PLAIN_FUNCTIONS else FUNCTIONS[self.function].numbers - 2
+        return ("x", "y", *(f"x{k}" for k in range(1, beside + 1)))
 
 
 @cache

@@ -1,6 +1,7 @@
 """Elliptic integrals and modular functions in mpmath, each value at two precisions.
 
-The integrals are mpmath's own. Modular functions are quotients of mpmath's theta constants at a
+The integrals are mpmath's own, except where R_J has a complex pole beside the way on which mpmath
+would integrate, for a minute. Modular functions are quotients of mpmath's theta constants at a
 tau that is reduced in exact arithmetic; the Eisenstein series of higher weight follow from E4 and
 E6 by the recursion of the Laurent coefficients of wp. The array backends use none of these.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import mpmath
@@ -50,6 +52,37 @@ def _tau_factor(ctx: Any, steps: Sequence[Step]) -> Any:
     for step in steps[:-1]:
         factor *= rounded_to(ctx, step.tau)
     return factor
+
+
+def _elliprj(ctx: Any, by_mpmath: Callable[..., Any], *arguments: Any) -> Any:
+    """R_J(x, y, z, p), by the trapezoidal rule along a ray where mpmath would subdivide intervals.
+
+    The ray lies in the middle between the singular points around the positive axis, and with
+    t = exp(u) the rule converges exponentially in the angle to them.
+    """
+    numbers = [ctx.convert(number) for number in arguments]
+    real_parts = [ctx.re(number) for number in numbers]
+    is_easy = min(real_parts) >= 0 or all(ctx.im(number) == 0 for number in numbers)
+    on_a_cut = any(ctx.im(x) == 0 and ctx.re(x) < 0 for x in numbers)
+    others = [x for x in numbers if x]
+    is_ordinary = len(others) >= 3 and numbers[3] and all(map(ctx.isfinite, others))
+    if is_easy or on_a_cut or not is_ordinary:
+        return by_mpmath(*arguments)
+    angles = [ctx.arg(-x) for x in others]
+    above = min((a for a in angles if a >= 0), default=ctx.pi)
+    below = max((a for a in angles if a < 0), default=-ctx.pi)
+    digits = ctx.prec * ctx.ln2 + 8
+    step = ctx.pi * (above - below) / digits
+    sizes = [ctx.log(abs(x)) for x in others]
+    start = min(sizes) - digits * (1 if len(others) == 4 else 2)
+    end = max(sizes) + 2 * digits / 3
+    t, factor = ctx.exp(start + ctx.j * (above + below) / 2), ctx.exp(step)
+    x, y, z, p = numbers
+    total = ctx.zero
+    for _ in range(int((end - start) / step) + 1):
+        total += t / (ctx.sqrt(t + x) * ctx.sqrt(t + y) * ctx.sqrt(t + z) * (t + p))
+        t *= factor
+    return 1.5 * step * total
 
 
 class MpmathFamily(ModularFunctions[Any], EllipticIntegrals[Any]):
@@ -107,6 +140,7 @@ class MpmathFamily(ModularFunctions[Any], EllipticIntegrals[Any]):
 
             def evaluate(bits: int) -> list[Any]:
                 ctx = context(bits)
+                ctx.elliprj = partial(_elliprj, ctx, ctx.elliprj)  # mpmath's ellippi calls it
                 numbers = [rounded_to(ctx, number) for number in exact]
                 # Real numbers as such: mpmath has better ways for them.
                 plain = [x.real if x.imag == 0 else x for x in numbers]

@@ -16,6 +16,7 @@ from backends.argument import two_sum
 from backends.constants import (
     DOUBLE,
     SINGLE,
+    Nomes,
     Precision,
     SeriesConstants,
     SplitComplex,
@@ -101,6 +102,7 @@ def reduce_basis(ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision
         )
         for p, q in matrix
     )
+    period1, period3, matrix = _in_order(ops, period1, period3, matrix, precision)
     is_reduced = _spans_reduced_cell(ops, period1, period3)
 
     def where_reduced(period: tuple[SplitReal, SplitReal]) -> tuple[SplitReal, SplitReal]:
@@ -108,6 +110,61 @@ def reduce_basis(ops: ArrayOps, omega1: Pair, omega3: Pair, precision: Precision
         return period[0]._replace(high=re), period[1]._replace(high=im)
 
     return ReducedBasis(where_reduced(period1), where_reduced(period3), matrix)
+
+
+def _in_order(
+    ops: ArrayOps,
+    period1: tuple[SplitReal, SplitReal],
+    period3: tuple[SplitReal, SplitReal],
+    matrix: tuple[tuple[Any, Any], tuple[Any, Any]],
+    precision: Precision,
+) -> tuple[Any, Any, Any]:
+    """The basis with the shorter period first; of equal ones that which `Lattice.reduced` takes.
+
+    Rounding must not decide it: the solution `inverse_wp` returns depends on it.
+    """
+    a, b = (Pair(*(ops.constant(part.high) for part in period)) for period in (period1, period3))
+    sign = ops.where((b.re < 0.0) | ((b.re == 0.0) & (b.im < 0.0)), -1.0, 1.0 + 0.0 * b.re)
+    b = b.scale(sign)
+    excess = _excess_of_length(ops, period3, period1, precision)
+    is_first = (b.re > a.re) | ((b.re == a.re) & (b.im > a.im))
+    swaps = (excess < 0.0) | ((excess == 0.0) & is_first)
+
+    def either(x: Any, y: Any, sign: Any) -> Any:
+        if isinstance(x, tuple):
+            items = (either(*pair, sign) for pair in zip(x, y, strict=True))
+            return type(x)(*items) if isinstance(x, SplitReal) else tuple(items)
+        return ops.where(swaps, sign * y, x)
+
+    first, second = matrix
+    return (
+        either(period1, period3, sign),
+        either(period3, period1, -sign),
+        (either(first, second, sign), either(second, first, -sign)),
+    )
+
+
+def _excess_of_length(
+    ops: ArrayOps,
+    longer: tuple[SplitReal, SplitReal],
+    shorter: tuple[SplitReal, SplitReal],
+    precision: Precision,
+) -> Any:
+    """The difference of two squared lengths, exact to about the square of the working precision."""
+    total: Any = 0.0
+    terms = []
+    for period, sign in ((longer, 1.0), (shorter, -1.0)):
+        for part in period:
+            high, low = ops.constant(part.high), ops.constant(part.low[0])
+            x = halves(ops, high, precision)
+            product, error = product_and_error(x, x)
+            total, rounding = two_sum(total, sign * product)
+            terms += [rounding, sign * error, (2.0 * sign) * (high * low)]
+    rest, tiny = two_sum(terms[0], terms[1])
+    for term in terms[2:]:
+        rest, error = two_sum(rest, term)
+        tiny = tiny + error
+    return total + (rest + tiny)
 
 
 def _spans_reduced_cell(
@@ -187,14 +244,15 @@ def series_of_basis(
     quotient, error = quotient.scale(1.0 / unit), error.scale(1.0 / unit)
     pi_over_period = quotient + error
     low = (quotient - pi_over_period) + error
-    powers = (pi_over_period, *_square_and_cube(ops, pi_over_period, low, precision))
+    square, cube, rest_of_cube = _square_and_cube(ops, pi_over_period, low, precision)
     log_period_over_pi = ops.log(length / math.pi)
-    tau, nome, nome_squared = tau_and_nomes(ops, basis, precision)
+    tau, *nomes = tau_and_nomes(ops, basis, precision)
     period1, period3 = (
         tuple(part.mapped(lambda x: x * unit) for part in period)
         for period in (basis.period1, basis.period3)
     )
     a, b = (Pair(*(part.high for part in period)) for period in (period1, period3))
+    (nome, rest), (nome_squared, rest_of_square) = nomes
     growth = nome_over_square(ops, basis, precision)
     given: Any = (nome, nome_squared, growth)
     if with_slopes:
@@ -202,7 +260,17 @@ def series_of_basis(
         given = tuple(
             Dual(x, math.pi * slope.times_i()) for x, slope in zip(given, slopes, strict=True)
         )
-    values = series_constants(powers, tau, given[:2], math.pi, precision)
+    product = cube * given[0]
+    rest_of_product = _rounding_error(
+        ops, (cube, rest_of_cube), (nome, rest), value_of(product), precision
+    )
+    values = series_constants(
+        (pi_over_period, square, cube),
+        tau,
+        Nomes(*given[:2], product, (rest, rest_of_square, rest_of_product)),
+        math.pi,
+        precision,
+    )
     e1, _, e3 = values["roots"]
     values["roots"] = (e1, given[2] * polynomial(_SECOND_ROOT[precision.name], given[2]), e3)
     area = a.re * b.im - a.im * b.re
@@ -234,9 +302,14 @@ def series_of_basis(
     )
 
 
-def _square_and_cube(ops: ArrayOps, x: Pair, low: Pair, precision: Precision) -> tuple[Pair, Pair]:
-    """(x + low)^2 and (x + low)^3, rounded once: their errors would be those of wp and wp'."""
-    constant, rest = (Pair(ops.constant(y.re), ops.constant(y.im)) for y in (x, low))
+def _square_and_cube(
+    ops: ArrayOps, x: Pair, low: Pair, precision: Precision
+) -> tuple[Pair, Pair, Pair]:
+    """(x + low)^2 and (x + low)^3, rounded once: their errors would be those of wp and wp'.
+
+    The last is what the cube lacks.
+    """
+    constant, rest = _constant(ops, x), _constant(ops, low)
     square, error = _product_and_error_of_pairs(ops, constant, constant, precision)
     error = error + 2.0 * (constant * rest)
     cube, error_of_cube = _product_and_error_of_pairs(ops, square, constant, precision)
@@ -249,7 +322,35 @@ def _square_and_cube(ops: ArrayOps, x: Pair, low: Pair, precision: Precision) ->
         )
 
     plain = x * x
-    return differentiated(square + error, plain), differentiated(cube + error_of_cube, plain * x)
+    cube, rest_of_cube = _sum_and_rest(cube, error_of_cube)
+    return (
+        differentiated(square + error, plain),
+        differentiated(cube, plain * x),
+        rest_of_cube,
+    )
+
+
+def _constant(ops: ArrayOps, x: Pair) -> Pair:
+    return Pair(ops.constant(x.re), ops.constant(x.im))
+
+
+def _sum_and_rest(x: Pair, y: Pair) -> tuple[Pair, Pair]:
+    """The rounded sum of two complex numbers and its rounding error."""
+    (re, rest_re), (im, rest_im) = two_sum(x.re, y.re), two_sum(x.im, y.im)
+    return Pair(re, im), Pair(rest_re, rest_im)
+
+
+def _rounding_error(
+    ops: ArrayOps,
+    x: tuple[Pair, Pair],
+    y: tuple[Pair, Pair],
+    rounded: Pair,
+    precision: Precision,
+) -> Pair:
+    """What the rounded product of two numbers lacks, each of which is a sum; a constant."""
+    (x_high, x_low), (y_high, y_low) = ([_constant(ops, part) for part in z] for z in (x, y))
+    product, error = _product_and_error_of_pairs(ops, x_high, y_high, precision)
+    return (product - _constant(ops, rounded)) + (error + (x_high * y_low + x_low * y_high))
 
 
 def _product_and_error_of_pairs(
@@ -300,15 +401,16 @@ def _pi_over_period_and_error(
 
 def tau_and_nome(ops: ArrayOps, basis: ReducedBasis, precision: Precision) -> tuple[Pair, Pair]:
     """tau = b/a and the nome exp(i pi tau)."""
-    tau, nome, _ = tau_and_nomes(ops, basis, precision)
+    tau, (nome, _), _ = tau_and_nomes(ops, basis, precision)
     return tau, nome
 
 
 def tau_and_nomes(
     ops: ArrayOps, basis: ReducedBasis, precision: Precision
-) -> tuple[Pair, Pair, Pair]:
+) -> tuple[Pair, tuple[Pair, Pair], tuple[Pair, Pair]]:
     """tau = b/a, the nome exp(i pi tau) and its square, which has no more errors than the nome.
 
+    The nomes come with their rounding errors, which are constants.
     The exponential magnifies rounding errors of its argument, so those of the quotient and of
     the product with pi are carried along, to first order.
     """
@@ -328,10 +430,15 @@ def tau_and_nomes(
 
     x, y = ops.constant(tau.re), ops.constant(tau.im)
     correction = Pair(product_error(x, error.re), product_error(y, error.im)).times_i()
+
+    def corrected(x: Pair, error: Pair) -> tuple[Pair, Pair]:
+        _, rest = _sum_and_rest(_constant(ops, x), _constant(ops, error))
+        return x + error, rest
+
     return (
         tau,
-        nome + (nome * correction + error1),
-        square + (square * (2.0 * correction) + error2),
+        corrected(nome, nome * correction + error1),
+        corrected(square, square * (2.0 * correction) + error2),
     )
 
 

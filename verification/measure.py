@@ -104,7 +104,8 @@ def measure(
     asked = FUNCTIONS[function]
     errors: dict[str, list[float]] = {name: [] for name in asked.values}
     points: list[tuple[Point, Lattice]] = []
-    chosen = cases.lattices_of(family)[:lattices]
+    known = cases.lattices_of(family)[:lattices]
+    chosen = [subject.lattice_measured(lattice, dtype) for lattice in known]
     tables = [arguments_at(function, region, lattice, dtype, count) for lattice in chosen]
     for lattice, arguments, arrays in zip(
         chosen, tables, _values(subject, asked, tables, chosen), strict=True

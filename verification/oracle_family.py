@@ -55,8 +55,8 @@ def by_backend(name: str) -> Callable[..., tuple[SumReference, ...]]:
     return references
 
 
-# mpmath integrates these numerically where they are complex, which takes seconds to minutes. Where
-# python-flint is installed, Arb answers instead.
+# mpmath integrates these numerically where they are complex, which takes some tenths of a second
+# or more. Where python-flint is installed, Arb answers instead.
 _BY_ARB = ("ellippi", "ellippiinc", "elliprj")
 
 

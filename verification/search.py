@@ -113,6 +113,7 @@ def _errors(
     subject: Subject, function: str, z: npt.NDArray[Any], lattice: Lattice
 ) -> npt.NDArray[np.float64]:
     """Scaled errors in eps, a row for each value of the function."""
+    lattice = subject.lattice_measured(lattice, z.dtype.name)
     arrays = FUNCTIONS[function].evaluate(subject, z[:, None], lattice)
     answers = [_answers(function, subject.contract, complex(point), lattice) for point in z]
     return np.array(
@@ -194,7 +195,7 @@ def climb(
     )
 
     def best_of(z: Points, lattice: Lattice) -> HardPoint:
-        rounded = z.astype(dtype)
+        rounded, lattice = z.astype(dtype), subject.lattice_measured(lattice, dtype)
         if function == "wp_and_prime" and _HAS_LONG_DOUBLES:
             got = FUNCTIONS[function].evaluate(subject, rounded[:, None], lattice)[index]
             suspected = np.argsort(-_rough_errors(got, rounded, lattice, index))

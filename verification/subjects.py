@@ -67,6 +67,7 @@ class Subject:
     to_backend: Callable[[npt.NDArray[Any]], Any]
     # What a lattice of numbers becomes before it is handed to the backend.
     to_lattice: Callable[[Lattice, np.dtype[Any]], Lattice] = lambda lattice, dtype: lattice
+    rounds_lattices: bool = False  # whether half-periods are arrays, in the precision of the points
     contract: str = "accuracy"  # the table of contracts.toml it is judged by
     dtypes: tuple[str, ...] = DTYPES
     functions: tuple[str, ...] | None = None  # those that are measured; None means all
@@ -74,6 +75,13 @@ class Subject:
     one_by_one: bool = False  # whether each point is a Python number and a call of its own
     stands_on: tuple[str, ...] = ()  # names of `--require` that are present if this is measured
     is_ours: bool = True  # whether the backend comes with the project, or must be distrusted
+
+    def lattice_measured(self, lattice: Lattice, dtype: str) -> Lattice:
+        """The lattice whose values are computed, as numbers: half-periods may be rounded first."""
+        if not self.rounds_lattices:
+            return lattice
+        omega1, omega3 = np.array([lattice.omega1, lattice.omega3], dtype).tolist()
+        return Lattice(omega1, omega3)
 
     @contextmanager
     def blamed_for(self, function: str) -> Iterator[None]:
@@ -212,6 +220,7 @@ def tensor_lattice_subject(device: str) -> Subject:
         plain,
         label=f"{plain.label} tensors",
         to_lattice=to_lattice,
+        rounds_lattices=True,
         contract="accuracy_of_tensor_lattices",
     )
 
@@ -257,6 +266,7 @@ def general_subjects(name: str, devices: Sequence[str] = ()) -> list[Subject]:
                 plain,
                 label=f"{plain.label} {'tensors' if can.gradients_by == 'torch' else 'arrays'}",
                 to_lattice=partial(_array_lattice, backend, device),
+                rounds_lattices=True,
                 contract="accuracy_of_tensor_lattices",
             )
         )

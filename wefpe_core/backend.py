@@ -214,7 +214,9 @@ class AbstractBackend(
         :math:`z = s\,2w_1 + r\,2w_3` in the reduced basis with :math:`0 \le r \le 1/2`,
         :math:`-1/2 < {\rm Re}(z/2w_1) \le 1/2`. On the edges r = 0 and r = 1/2, where both
         qualify, it is the one with the larger :math:`{\rm Re}(z/2w_1)`. What lies within 16 eps
-        of an edge or a side counts as on it. Infinite `w` gives 0.
+        of an edge or a side counts as on it. Infinite `w` gives 0. (The reduced basis is that of
+        `Lattice.reduced`. Of a lattice of tensors that is hexagonal but for rounding, it is one of
+        the three with vectors of equal length.)
 
         `w` is a number, list or array of any shape, and z has its shape, precision and device; NaN
         gives NaN. The error is at most 16 eps of :math:`|z| + |w\,dz/dw|`.

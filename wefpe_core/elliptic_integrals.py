@@ -15,8 +15,10 @@ _OF_EACH = r"""
 Arguments are real or complex numbers, lists, arrays or tensors of the backend's own kind, which
 broadcast; m is the square of the modulus. Values are complex, in the precision of the widest
 argument, on its device; infinite ones are ``inf+nanj`` in arrays, and arguments that are NaN or
-infinite give NaN. The error is at most 6 eps of :math:`|f| + \sum|x\,\partial f/\partial x|` over
-the arguments x (``verification/contracts.toml``).
+infinite give NaN. On a cut, where m or n is real and beyond 1, or x, y or z negative, the value is
+that below it in m and n and above it in x, y and z, as in mpmath, whatever the sign of a zero. The
+error is at most 6 eps of :math:`|f| + \sum|x\,\partial f/\partial x|` over the arguments x
+(``verification/contracts.toml``).
 """
 
 

@@ -84,6 +84,26 @@ def _fourth_excess(small: Any) -> Any:
     return square_excess * (2 + square_excess)
 
 
+def theta_product_excess(nome: Any, rest: Any, terms: int) -> Any:
+    """What (theta_2 theta_3)^4 / 16q exceeds 1 by; at -q it belongs to -(theta_2 theta_4)^4 / 16q.
+
+    It is 1 + q + q^3 + q^6 + ... to the eighth power, less 1. `rest` is the rounding error of the
+    nome q: the largest term, 8 q, has no other.
+    """
+    square = nome * nome
+    powers = [nome]  # q^(k(k+1)/2) for k = 1, 2, ...
+    factor = square
+    while (k := len(powers) + 1) * (k + 1) <= 2 * terms:
+        powers.append(powers[-1] * factor)
+        factor = factor * nome
+    others = sum_from_smallest(powers[1:])
+    small = nome + others
+    binomial = small + 8
+    for coefficient in (28, 56, 70, 56, 28):
+        binomial = binomial * small + coefficient
+    return 8 * nome + (8 * (others + rest) + small * small * binomial)
+
+
 def roots_of(thetas: tuple[Any, Any, Any], scale: Any) -> Roots:
     r"""Roots :math:`e_k` from the fourth powers of the theta constants (DLMF 23.6.2-23.6.4).
 

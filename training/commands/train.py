@@ -54,6 +54,9 @@ def train(
     configs: Annotated[
         bool, typer.Option("--list", help="List the shipped configs and stop.")
     ] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Print every key of a config, explained, and stop.")
+    ] = False,
     slurm: Slurm = False,
     slurm_option: SlurmOptions = None,
 ) -> int:
@@ -65,9 +68,12 @@ def train(
     SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint at the next step and end the run with exit code
     75; the same command with --resume goes on.
     """
-    from training.config import available_configs, dump_toml, load_config
+    from training.config import available_configs, dump_toml, load_config, shipped_folder
 
     console = Console()
+    if keys:
+        print((shipped_folder() / "default.toml").read_text(encoding="utf-8"), end="")
+        return 0
     if configs or not config:
         table = Table("config", "what it is", box=None)
         for name, summary in available_configs().items():

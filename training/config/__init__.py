@@ -24,6 +24,7 @@ from training.config.load import all_keys as all_keys
 from training.config.load import available_configs as available_configs
 from training.config.load import change_config as change_config
 from training.config.load import load_config as load_config
+from training.config.load import shipped_folder as shipped_folder
 from training.config.model_sizes import ModelShape as ModelShape
 from training.config.model_sizes import image_size as image_size
 from training.config.model_sizes import model_shape as model_shape

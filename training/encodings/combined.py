@@ -128,6 +128,10 @@ class CombinedEncoding(AbstractEncoding):
         for part in self._each():
             part.check_ready()
 
+    def fold(self, grid: Grid) -> None:
+        for part in self._each():
+            part.fold(grid)
+
     def no_weight_decay(self) -> set[str]:
         return {
             f"parts.{number}.{name}"

@@ -288,6 +288,9 @@ class AbstractEncoding(nn.Module):
     def check_ready(self) -> None:
         """Raise if the encoding cannot be used yet; models ask before the first forward pass."""
 
+    def fold(self, grid: Grid) -> None:
+        """Keep, for this grid alone, what `rotate` needs and other runtimes cannot compute."""
+
     def elliptic_use(self) -> EllipticUse | None:
         """What the encoding itself asks of a backend; None if it asks nothing.
 

@@ -29,6 +29,8 @@ class LieEncoding(AbstractEncoding):
     formula = "q_i -> exp(u_i A + v_i B) q_i, A and B skew-symmetric"
     options_class = LieOptions
 
+    folded: Tensor | None
+
     def __init__(self, size: EncodingSize, options: LieOptions) -> None:
         super().__init__(size)
         self.options = options
@@ -36,6 +38,7 @@ class LieEncoding(AbstractEncoding):
         blocks, side = size.head_dim // options.block, options.block
         shape = (self.layers, 2, size.num_heads, blocks, side, side)
         self.generators = nn.Parameter(2.0 * math.pi * options.initial * torch.rand(shape))
+        self.register_buffer("folded", None, persistent=False)
 
     def no_weight_decay(self) -> set[str]:
         return {"generators"}
@@ -53,11 +56,21 @@ class LieEncoding(AbstractEncoding):
             exponents = u * along + v * down
         return torch.matrix_exp(exponents)
 
+    def fold(self, grid: Grid) -> None:
+        """Keep the matrices: other runtimes have no matrix exponential."""
+        if self.folded is None:
+            dtype = rotation_dtype(self.generators)
+            layers = (self.rotations(grid, layer, self.device) for layer in range(self.layers))
+            self.folded = torch.stack([turns.detach().to(dtype) for turns in layers])
+
     def rotate(self, q: Tensor, k: Tensor, grid: Grid, layer: int) -> tuple[Tensor, Tensor]:
         grid = self.check_tokens(q, k, grid, layer)
         dtype, device = rotation_dtype(q), q.device
         key = ("rotation", grid, layer % self.layers, dtype, device)
-        turns = self.table(key, lambda: self.rotations(grid, layer, device).to(dtype))
+        if self.folded is None:
+            turns = self.table(key, lambda: self.rotations(grid, layer, device).to(dtype))
+        else:
+            turns = self.folded[layer % self.layers].to(dtype)
         with without_autocast(device):
             return self._turned(q, turns), self._turned(k, turns)
 

@@ -5,6 +5,7 @@ The trainer tells its listeners what happens. Each listener does one thing with 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -128,7 +129,8 @@ class Tracker(Listener):
         elif self._name == "wandb":
             again = {} if known is None else {"id": known, "resume": "allow"}
             tracker = make(_PROJECT, name=title, dir=str(path), **again)
-        else:
+        else:  # a server that does not answer holds a run up for seconds, not for minutes
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
             tracker = make(_PROJECT, run_id=known, run_name=title)
         if hasattr(tracker, "start"):  # older versions of accelerate start when they are made
             tracker.start()

@@ -32,8 +32,8 @@ def fold_positions(model: Model, image_size: ImageSize) -> Model:
     Returns
     -------
     nn.Module
-        It refuses images of another size. Rotations, which depend on the tokens, are computed as
-        before.
+        It refuses images of another size. Tokens are turned as before, by
+        angles computed anew or, with `liere`, by a table of matrices.
     """
     source: Any = model
     if not isinstance(getattr(model, "encoding", None), AbstractEncoding):
@@ -61,6 +61,7 @@ class FoldedEncoding(AbstractEncoding):
         encoding.check_ready()
         self.grid = checked_grid(grid)
         self.folded = encoding
+        encoding.fold(self.grid)
         with torch.no_grad(), encoding.shared_pass():
             self._keep("patches", encoding.additive(self.grid))
             for layer in range(self.size.depth):

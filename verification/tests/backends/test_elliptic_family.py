@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verification.judge import load_contracts
+from verification.oracle_family import midpoints
 from verification.tests.strategies import reduced_taus
 from wefpe_core import (
     AbstractBackend,
@@ -185,6 +186,24 @@ def test_complex_third_kind_against_arb(rng):
         slack = 1 + 1 / np.min(np.pi - turns)  # next to the edge of the domain
         assert abs(got - want) < LAWS * slack * abs(want)
     assert 0 < refused < 60
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("elliprj", (0.0, 1 + 0.75j, 1.0, -0.5 - 0.125j)),  # mpmath would take a minute
+        ("elliprj", (-1 + 1j, -2 - 1j, -0.5 + 2j, -0.25 - 1j)),
+        ("ellippi", (1.5 + 0.125j, -0.75j)),
+        ("ellippiinc", (1.5 + 0.5j, 0.5 + 2j, 0.25 - 1j)),
+    ],
+)
+def test_the_reference_of_the_complex_third_kind_is_that_of_arb(name, arguments):
+    pytest.importorskip("flint")
+    ball = getattr(get_backend("flint", digits=40), name)(*arguments)
+    got = getattr(get_backend("mpmath", dps=30), name)(*arguments)
+    (want,) = midpoints([ball])
+    with mpmath.workdps(40):
+        assert abs(got - want) <= 1e-29 * abs(want)
 
 
 # --- Modular laws ----------------------------------------------------------------------------

@@ -113,6 +113,19 @@ def test_squares_of_the_period_do_not_leave_the_range(
         assert _error(wp[0], want, dtype) <= load_contracts()["accuracy"]["wp"][dtype]["largest"]
 
 
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+@pytest.mark.parametrize("turn", [1.0, 0.6 - 0.8j, -0.3 + 1.2j])
+def test_tensors_and_numbers_have_one_reduced_basis(turn: complex, dtype: str) -> None:
+    rng = np.random.default_rng(8)
+    for tau in (1j, *np.exp(1j * rng.uniform(1.1, 2.0, 20))):
+        omegas = [complex(x) for x in np.array([turn, turn * tau], dtype)]
+        w = (rng.normal(size=20) + 1j * rng.normal(size=20)).astype(dtype)
+        expected = get_backend("numpy").inverse_wp(w, Lattice(*omegas))
+        tensors = Lattice(*(torch.tensor(omega, dtype=getattr(torch, dtype)) for omega in omegas))
+        found = get_backend("torch").inverse_wp(torch.from_numpy(w), tensors)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e3 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("size", [1e-200, 1e200])
 def test_lattices_of_tensors_of_any_size(size: float) -> None:
     subject = SUBJECTS["torch tensors"]()

@@ -72,6 +72,12 @@ def test_the_heat_kernel_keeps_its_contract(number):
     assert largest_ratio(number, "complex128", "heat") <= 1
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("function", ["log_sigma", "modified_zeta", "wp_derivative_3"])
+def test_functions_without_slopes_by_theorem_keep_their_contracts(number, function):
+    assert largest_ratio(number, "complex128", function) <= 1
+
+
 def test_a_jax_backend_offers_every_function_of_the_report():
     """So that no row is missing beside those of NumPy and torch."""
     methods = inspect.getmembers(AbstractBackend, inspect.isfunction)

@@ -401,6 +401,13 @@ def test_the_configs_are_listed(capsys):
     assert "digits" in capsys.readouterr().out
 
 
+def test_every_key_is_printed_with_its_default(capsys):
+    assert main(["train", "--keys"]) == 0
+    printed = tomllib.loads(capsys.readouterr().out)
+    assert main(["train", "default", "--show"]) == 0
+    assert printed == tomllib.loads(capsys.readouterr().out)
+
+
 def test_the_effective_config_shown_can_be_saved(capsys):
     name = "a/long/" * 20
     words = ["digits", "data.name=folder", "data.image_size=32", f"data.path={name}"]

@@ -7,6 +7,7 @@ read back.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -146,6 +147,21 @@ def test_a_tracker_that_cannot_log_in_is_off(tmp_path, monkeypatch):
     fake_wandb(monkeypatch, init=fails)
     [said] = track("wandb", tmp_path)
     assert said == "the tracker wandb is off, and training goes on: no API key"
+
+
+@pytest.mark.parametrize(("chosen", "tries"), [(None, "2"), ("5", "5")])
+def test_a_server_that_does_not_answer_is_not_waited_for_long(tmp_path, monkeypatch, chosen, tries):
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    monkeypatch.setenv(name, chosen or "")  # so that it is put back
+    if chosen is None:
+        monkeypatch.delenv(name)
+    seen = []
+    module: Any = ModuleType("mlflow")
+    module.search_experiments = lambda **_: seen.append(os.environ.get(name)) or fails()
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    [said] = track("mlflow", tmp_path)
+    assert "the tracker mlflow is off" in said
+    assert seen == [tries]
 
 
 def test_a_tracker_that_fails_later_is_off_from_then_on(tmp_path, monkeypatch):

@@ -464,13 +464,19 @@ def test_what_has_no_positions_is_not_folded():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # from the exporter itself
-# ONNX has no matrix exponential, which the rotations of liere are.
-@pytest.mark.parametrize("name", [name for name in available_encodings() if name != "liere"])
-def test_onnx_has_the_positions_of_a_size(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in available_encodings()),
+        ("liere", {"block": 4, "commuting": True, "per_layer": False}),
+        ("combined", {"parts": "weierstrass+liere+weierstrass_heat"}),
+    ],
+)
+def test_onnx_has_the_positions_of_a_size(name, options, tmp_path):
     for library in ("onnx", "onnxscript"):
         pytest.importorskip(library)
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = micro_with(name)
+    model = micro_with(name, options)
     x = images((5, 7))
     path = str(tmp_path / "model.onnx")
     folded = fold_positions(model, (20, 28))
