@@ -360,17 +360,12 @@ def _stacked_rows(
     return stacked(values, shape), stacked(found, shape) if found else table.new_empty((0,))
 
 
-def _compiler_options() -> dict[str, str | int | bool | Callable[..., Any]]:
-    options: dict[str, str | int | bool | Callable[..., Any]] = {
-        # One fused loop: intermediate results stay in registers instead of passing through memory.
-        "max_fusion_size": 1024,
-        # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
-        "cpp.enable_floating_point_contract_flag": "fast",
-    }
-    if torch.backends.cpu.get_cpu_capability() == "AVX512":
-        # The kernel has more numbers at a time than wide registers: narrow ones are faster.
-        options["cpp.simdlen"] = 256
-    return options
+_COMPILER_OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {
+    # One fused loop: intermediate results stay in registers instead of passing through memory.
+    "max_fusion_size": 1024,
+    # Fused multiply-adds, as on a GPU; the argument reduction is correct with and without them.
+    "cpp.enable_floating_point_contract_flag": "fast",
+}
 
 
 def _compiled_evaluate(
@@ -428,7 +423,7 @@ def _compiler(function: str, points_are: str, variables: int) -> Callable[..., A
     name = f"{function}_{points_are}_{variables}"
     specialised.__code__ = specialised.__code__.replace(co_name=name)
     with _unwritable_cache_is_named():
-        run = torch.compile(specialised, fullgraph=True, options=_compiler_options())
+        run = torch.compile(specialised, fullgraph=True, options=_COMPILER_OPTIONS)
 
     def without_gradients(*tensors: Any) -> Any:
         with _unwritable_cache_is_named(), torch.no_grad():

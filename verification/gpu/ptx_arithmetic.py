@@ -56,7 +56,11 @@ class AbstractArithmetic(AbstractOperands):
     # --- Floating-point arithmetic -----------------------------------------------------------
 
     def _arithmetic(self, item: Instruction, operator: str) -> str:
-        if {"rm", "rp", "rz", "sat"} & set(item.modifiers):
+        unusual = {"rm", "rp", "rz", "sat"} & set(item.modifiers)
+        if unusual == {"rz"} and (item.name, item.type) == ("add", "f32"):
+            a, b = self._float(item, 1), self._float(item, 2)
+            return self._store_float(item, f"add_toward_zero({a}, {b})")
+        if unusual:
             raise PtxError(f"{self._function.name}: {item} rounds in a way that is not known")
         plain = f"{self._float(item, 1)} {operator} {self._float(item, 2)}"
         fused = self._fused(item, operator) if operator in "+-" else None

@@ -67,6 +67,15 @@ static float __attribute__((noinline)) fma_downward(float a, float b, float c) {
   return result;
 }
 
+static float __attribute__((noinline)) add_toward_zero(float a, float b) {
+  const int before = fegetround();
+  fesetround(FE_TOWARDZERO);
+  volatile float x = a, y = b;
+  volatile float result = x + y;
+  fesetround(before);
+  return result;
+}
+
 static inline u32 permuted(u32 a, u32 b, u32 selectors) {
   const u64 bytes = ((u64)b << 32) | a;
   u32 result = 0;

@@ -46,7 +46,8 @@ _ALGEBRA: tuple[Check, ...] = (
     *(algebra.addition, algebra.truncated_sums, algebra.carlson_integral, algebra.inverse),
 )
 _PROGRAMS: tuple[Check, ...] = (
-    *(programs.contents, programs.python_text, programs.single_numbers, programs.triton_text),
+    *(programs.contents, programs.python_text, programs.numpy_text),
+    *(programs.single_numbers, programs.triton_text),
     *(programs.polynomial_programs, programs.loaded_source, programs.numba_code),
 )
 # The modules of `backends`, and the checks that reach them; the checks that notice most are first.

@@ -78,6 +78,10 @@ def _expected(
         return points, [[float(value) for value in function(ops, *xy)] for xy in points]
 
 
+def _of_two_numbers(ops: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    return ops.arctan2(x, y), ops.arctan2(y, x + 2.0), ops.log1p(ops.within(x, 50.0) * x)
+
+
 CASES = (
     (_for_all_numbers, NUMBERS),
     (_for_positive_numbers, NUMBERS[:7]),
@@ -176,7 +180,7 @@ def python_text(b: Backends) -> Iterator[str]:
     """A program in Python has the bits of NumPy's scalars."""
     emitters, trace = _module("emitters"), _module("tracing").trace
     numpy_functions = {name: getattr(np, name) for name in emitters.ELEMENTARY}
-    for function, numbers in CASES:
+    for function, numbers in (*CASES, (_of_two_numbers, NUMBERS[:8])):
         program = trace(function, ["x", "y"])
         run = emitters.python_function(program, function.__name__, numpy_functions)
         points, want = _expected(function, "float64", numbers)
@@ -219,6 +223,22 @@ def _nested(ops: Any, x: Any) -> Any:
     return (x,)
 
 
+def numpy_text(b: Backends) -> Iterator[str]:
+    """A program on arrays has the bits of NumPy's scalars, in numbers of the same format."""
+    trace, numpy_function = _module("tracing").trace, _module("numpy_ops").numpy_function
+    for dtype, (function, numbers) in product(FORMATS, (*CASES, (_of_two_numbers, NUMBERS))):
+        points, want = _expected(function, dtype, numbers)
+        run = numpy_function(trace(function, ["x", "y"]), "run", dtype)
+        with np.errstate(all="ignore"):
+            got = np.broadcast_arrays(*run(*np.array(points, dtype).T))
+        if {values.dtype.name for values in got} != {dtype}:
+            yield f"types of {function.__name__} in {dtype}"
+        if not _same(np.transpose(got), want):
+            yield f"{function.__name__} in {dtype}"
+    if numpy_function(trace(_nested, ["x"]), "run", "float64").__code__.co_nlocals > 10:
+        yield "values that nobody needs any more are kept"
+
+
 def single_numbers(b: Backends) -> Iterator[str]:
     """One number has the values of arrays, bit for bit, poles and half-periods included."""
     scalar = _module("numpy_scalar")
@@ -242,7 +262,7 @@ def triton_text(b: Backends) -> Iterator[str]:
     """The text of kernels, run by stand-ins for Triton's language, has the values of NumPy."""
     emitter, trace = _module("triton_emitter"), _module("tracing").trace
     for dtype in FORMATS:
-        for function, numbers in CASES:
+        for function, numbers in (*CASES, (_of_two_numbers, NUMBERS)):
             program = trace(function, ["x", "y"])
             points, want = _expected(function, dtype, numbers)
             table = np.zeros((len(points), len(program.outputs)), dtype)

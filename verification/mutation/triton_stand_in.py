@@ -66,11 +66,11 @@ def run(source: str, name: str, instances: int, *arguments: Any, **options: int)
         load=lambda pointer, mask=True, other=0.0: pointer.load(mask, other),
         store=lambda pointer, value, mask=True: pointer.store(value, mask),
     )
-    names = ("exp", "expm1", "sin", "cos", "log", "rint", "hypot", "copysign")
+    names = ("exp", "expm1", "sin", "cos", "log", "log1p", "rint", "hypot", "copysign")
     namespace: dict[str, Any] = {
         "triton": SimpleNamespace(jit=lambda function: function),
         "tl": language,
-        "libdevice": SimpleNamespace(**{key: getattr(np, key) for key in names}),
+        "libdevice": SimpleNamespace(**{key: getattr(np, key) for key in names}, atan2=np.arctan2),
     }
     exec(compile("\n".join(lines), f"<text of {name}>", "exec"), namespace)
     pointers = [Pointer(x.reshape(-1)) if isinstance(x, np.ndarray) else x for x in arguments]

@@ -123,6 +123,8 @@ FLOATS = {
     ("mul.f32 %f3, %f1, %f2;", 2.0**-100, 2.0**-40): 2.0**-140,
     ("mul.ftz.f32 %f3, %f1, %f2;", 2.0**-100, 2.0**-40): 0.0,
     ("add.ftz.f32 %f3, %f1, %f2;", 2.0**-140, 0.0): 0.0,
+    ("add.rz.f32 %f3, %f1, %f2;", 1.0, 0.75 * 2.0**-23): 1.0,
+    ("add.rz.ftz.f32 %f3, %f1, %f2;", -1.0, 2.0**-30): -1.0 + 2.0**-24,
     ("div.rn.f32 %f3, %f1, %f2;", 1.0, 3.0): float(np.float32(1) / np.float32(3)),
     ("div.full.f32 %f3, %f1, %f2;", 1.0, 3.0): float(np.float32(1) / np.float32(3)),
     ("sqrt.rn.f32 %f3, %f1;", 2.0, 0.0): float(np.sqrt(np.float32(2))),
@@ -256,7 +258,8 @@ def test_fusion_changes_a_sum_of_a_product_for_some_seeds():
     ("code", "named"),
     [
         ("tanh.approx.f32 %f1, %f2;", "tanh"),
-        ("add.rz.f32 %f1, %f2, %f3;", "add.rz.f32"),
+        ("mul.rz.f32 %f1, %f2, %f3;", "mul.rz.f32"),
+        ("add.rz.sat.f32 %f1, %f2, %f3;", "add.rz.sat.f32"),
         ("add.f32 %f1, %f2, %unknown;", "%unknown"),
         ("min.NaN.f32 %f1, %f2, %f3;", "min.NaN.f32"),
     ],
