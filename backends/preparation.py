@@ -265,12 +265,13 @@ def series_of_basis(
             Dual(x, math.pi * slope.times_i()) for x, slope in zip(given, slopes, strict=True)
         )
     product, rest_of_product = _product_of_sums(ops, (cube, rest_of_cube), (nome, rest), precision)
+    times_cube: Any = product
     if with_slopes:
-        product = Dual(product, cube * given[0].slope)
+        times_cube = Dual(product, cube * given[0].slope)
     values = series_constants(
         (pi_over_period, square, cube),
         tau,
-        Nomes(*given[:2], product, (rest, rest_of_square, rest_of_product)),
+        Nomes(given[0], given[1], times_cube, (rest, rest_of_square, rest_of_product)),
         math.pi,
         precision,
     )

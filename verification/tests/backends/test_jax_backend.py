@@ -157,3 +157,11 @@ def test_half_periods_of_another_library_are_refused():
     lattice = Lattice(torch.tensor(1.0 + 0j), torch.tensor(1.0j))
     with pytest.raises(InputError, match="JAX arrays"):
         get_backend("jax").wp(Z, lattice)
+
+
+def test_the_periods_of_a_rhomb_of_arrays_tie_and_are_reduced_all_the_same():
+    omega1 = 0.5821498314451647 + 0.8130815295825913j
+    lattice = Lattice(omega1, -omega1.conjugate())
+    arrays = Lattice(jnp.asarray(lattice.omega1), jnp.asarray(lattice.omega3))
+    z, backend = jnp.asarray([0.3 + 0.2j]), get_backend("jax")
+    np.testing.assert_allclose(backend.wp(z, arrays), backend.wp(z, lattice), rtol=1e-5)

@@ -39,7 +39,7 @@ ROWS = [
     for region in FUNCTIONS[function].regions
 ]
 every_row = pytest.mark.parametrize(("function", "dtype", "region"), ROWS)
-# For lattices of complex64 tensors no promise is made.
+# For lattices of complex64 tensors a promise is made of wp and wp' alone.
 _OF_TENSORS = CONTRACTS["accuracy_of_tensor_lattices"]
 every_row_of_tensors = pytest.mark.parametrize(
     ("function", "dtype", "region"),
