@@ -158,6 +158,9 @@ def nearest_encoding(name: str) -> str:
     """The end of a message about an encoding that does not exist: which one may be meant."""
     if name.lower().replace("-", "").replace("_", "").replace(" ", "") in _NAMES_IN_THE_PAPER:
         return "; did you mean weierstrass?"
+    name, _, options = name.partition(":")
+    if options and name in available_encodings():
+        return f"; options are not a part of the name {name}: give them by keyword or key"
     return did_you_mean(name, available_encodings())
 
 

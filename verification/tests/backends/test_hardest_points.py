@@ -123,7 +123,8 @@ def test_tensors_and_numbers_have_one_reduced_basis(turn: complex, dtype: str) -
         expected = get_backend("numpy").inverse_wp(w, Lattice(*omegas))
         tensors = Lattice(*(torch.tensor(omega, dtype=getattr(torch, dtype)) for omega in omegas))
         found = get_backend("torch").inverse_wp(torch.from_numpy(w), tensors)
-        np.testing.assert_allclose(found.numpy(), expected, rtol=1e3 * np.finfo(dtype).eps)
+        # Other bases give other solutions, most of them farther away.
+        assert np.max(np.abs(found.numpy() - expected)) < abs(turn) / 8
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])

@@ -201,6 +201,14 @@ def test_the_papers_name_of_its_encoding_is_understood(name):
         options_class_of(name)
 
 
+def test_options_in_a_name_are_noticed():
+    pytest.importorskip("pydantic")
+    from training.encodings.registry import build_encoding
+
+    with pytest.raises(WefpeError, match="options are not a part of the name weierstrass"):
+        build_encoding("weierstrass:function=powers", dim=8, depth=1, num_heads=2, grid=(4, 4))
+
+
 def test_words_that_are_not_near_are_not_suggested():
     assert did_you_mean("wef-pe", ["fope", "rope1d"]) == ""
     assert did_you_mean("weierstras", ["fope", "weierstrass"]) == "; did you mean weierstrass?"
