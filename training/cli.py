@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         install = install_command(package, "training,report")
         errors.print(
-            f"{program}: {package} is not installed; all that the commands need is installed by: {install}"
+            f"{program}: {package} is not installed; all that commands need: {install}"
         )
         return USER_ERROR
     except MemoryError as error:
