@@ -177,9 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, ModuleNotFoundError) or package in ("", *_PACKAGES):
             raise
         install = install_command(package, "training,report")
-        errors.print(
-            f"{program}: {package} is not installed; all that commands need: {install}"
-        )
+        errors.print(f"{program}: {package} is not installed; all that commands need: {install}")
         return USER_ERROR
     except MemoryError as error:
         errors.print(f"{program}: not enough memory: {error}")
