@@ -54,7 +54,7 @@ def _tau_factor(ctx: Any, steps: Sequence[Step]) -> Any:
     return factor
 
 
-def _elliprj(ctx: Any, by_mpmath: Callable[..., Any], *arguments: Any) -> Any:
+def _elliprj(ctx: Any, *arguments: Any) -> Any:
     """R_J(x, y, z, p), by the trapezoidal rule along a ray where mpmath would subdivide intervals.
 
     The ray lies in the middle between the singular points around the positive axis, and with
@@ -67,7 +67,7 @@ def _elliprj(ctx: Any, by_mpmath: Callable[..., Any], *arguments: Any) -> Any:
     others = [x for x in numbers if x]
     is_ordinary = len(others) >= 3 and numbers[3] and all(map(ctx.isfinite, others))
     if is_easy or on_a_cut or not is_ordinary:
-        return by_mpmath(*arguments)
+        return mpmath.MPContext.elliprj(ctx, *arguments)
     angles = [ctx.arg(-x) for x in others]
     above = min((a for a in angles if a >= 0), default=ctx.pi)
     below = max((a for a in angles if a < 0), default=-ctx.pi)
@@ -140,7 +140,7 @@ class MpmathFamily(ModularFunctions[Any], EllipticIntegrals[Any]):
 
             def evaluate(bits: int) -> list[Any]:
                 ctx = context(bits)
-                ctx.elliprj = partial(_elliprj, ctx, ctx.elliprj)  # mpmath's ellippi calls it
+                ctx.elliprj = partial(_elliprj, ctx)  # mpmath's ellippi calls it
                 numbers = [rounded_to(ctx, number) for number in exact]
                 # Real numbers as such: mpmath has better ways for them.
                 plain = [x.real if x.imag == 0 else x for x in numbers]
