@@ -30,13 +30,14 @@ from training.encodings.learned_lattice import LatticeParameter, inverse_softplu
 from training.encodings.weierstrass_options import TAU_MAX, TAU_MIN
 from training.engine.run_folder import RunFolder
 from training.figure_style import in_lines
+from training.metrics import metric_of
 from training.models.building import build_position_encoding
 from training.study import publish, results
 from training.study.analyse_resolution import SizeScore, draw_scores, scores_of_csv
 from training.study.compare import is_of_an_arm, parse_arm
 from training.study.publish import LEARNED, lattice_numbers, read_learned
 from training.study.results import start_of
-from training.study.statistics import COLUMNS, runs_csv
+from training.study.statistics import COLUMNS, columns_of, runs_csv
 from verification.readme import fill_page
 from wefpe_core import Lattice
 from wefpe_core.errors import InputError
@@ -100,8 +101,9 @@ def test_every_row_has_its_config_and_its_circumstances(part):
         assert config["selection"]["by"] == "validation"
         assert re.fullmatch("[0-9a-f]{40}", row["commit"]), row
         # Trained on all images in the end, a run has none left to validate with.
-        empty = {"validation_accuracy"} if config["selection"]["retrain_on_all"] else set()
-        assert {column for column in COLUMNS if not row[column]} == empty, row
+        metric = metric_of(row, "test_")
+        empty = {f"validation_{metric.name}"} if config["selection"]["retrain_on_all"] else set()
+        assert {column for column in columns_of(metric) if not row[column]} == empty, row
 
 
 def test_the_old_hash_of_every_row_maps_to_the_hash_of_its_config():
@@ -144,14 +146,17 @@ def test_what_was_learned_is_of_runs_that_have_a_row():
 
 
 def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
-    known = {(r["encoding"], r["seed"]): r["test_accuracy"] for p in PARTS for r in rows_of(p)}
+    known = {}
+    for row in (row for part in PARTS for row in rows_of(part)):
+        metric = metric_of(row, "test_").name
+        known[metric, row["encoding"], row["seed"]] = row[f"test_{metric}"]
     scores = [
         each for p in STUDY.glob("*/scores.csv") for each in scores_of_csv(p.read_text("utf-8"))
     ]
     trained = [each for each in scores if each.is_trained_size]
     assert trained
     for each in trained:
-        assert float(known[each.label, str(each.seed)]) == each.value, each
+        assert float(known[each.metric, each.label, str(each.seed)]) == each.value, each
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
