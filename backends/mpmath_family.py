@@ -61,16 +61,13 @@ def _elliprj(ctx: Any, *arguments: Any) -> Any:
     t = exp(u) the rule converges exponentially in the angle to them.
     """
     numbers = [ctx.convert(number) for number in arguments]
-    real_parts = [ctx.re(number) for number in numbers]
-    is_easy = min(real_parts) >= 0 or all(ctx.im(number) == 0 for number in numbers)
-    on_a_cut = any(ctx.im(x) == 0 and ctx.re(x) < 0 for x in numbers)
     others = [x for x in numbers if x]
     is_ordinary = len(others) >= 3 and numbers[3] and all(map(ctx.isfinite, others))
-    if is_easy or on_a_cut or not is_ordinary:
+    if min(ctx.re(number) for number in numbers) >= 0 or not is_ordinary:
         return mpmath.MPContext.elliprj(ctx, *arguments)
     angles = [ctx.arg(-x) for x in others]
-    above = min((a for a in angles if a >= 0), default=ctx.pi)
-    below = max((a for a in angles if a < 0), default=-ctx.pi)
+    above = min((a for a in angles if a > 0), default=ctx.pi)
+    below = max((a for a in angles if a <= 0), default=-ctx.pi)  # on a cut mpmath passes above too
     digits = ctx.prec * ctx.ln2 + 8
     step = ctx.pi * (above - below) / digits
     sizes = [ctx.log(abs(x)) for x in others]

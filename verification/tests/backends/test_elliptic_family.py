@@ -206,6 +206,15 @@ def test_the_reference_of_the_complex_third_kind_is_that_of_arb(name, arguments)
         assert abs(got - want) <= 1e-29 * abs(want)
 
 
+@pytest.mark.parametrize("numbers", [(1, 2, 3, -2), (-1, 2, 3, 1), (-1, 2 + 1j, 3, -2)])
+def test_the_reference_takes_the_side_of_a_cut_that_mpmath_takes(numbers):
+    with mpmath.workdps(30):
+        want = mpmath.elliprj(*numbers)
+        want = want.real if numbers[0] > 0 else want  # the principal value
+    got = get_backend("mpmath", dps=25).elliprj(*numbers)
+    assert abs(got - want) <= 1e-24 * abs(want)
+
+
 # --- Modular laws ----------------------------------------------------------------------------
 
 
