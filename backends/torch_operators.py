@@ -163,7 +163,8 @@ def _backward(ctx: Any, gradient: Tensor | None, of_slopes: None) -> tuple[Any, 
         in_points = _summed_to(of_points[:, 0].movedim(0, -1), points.shape)
     else:
         # Not `flatten`, for which batched gradients have no rule.
-        numbers = of_points.reshape(-1, *of_points.shape[2:])[: points.shape[-1]]
+        numbers = of_points.reshape(2 * of_points.shape[0], *of_points.shape[2:])
+        numbers = numbers[: points.shape[-1]]
         in_points = _summed_to(numbers.movedim(0, -1), points.shape)
         # A copy, not `contiguous`: view_as_complex refuses the strides that leaves to no points.
         in_points = in_points.clone(memory_format=torch.contiguous_format)
