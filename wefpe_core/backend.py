@@ -134,8 +134,7 @@ class AbstractBackend(
 
         It takes and returns what `wp` does: numbers, lists or arrays of any shape, and complex
         values of that shape, in the precision and on the device of z, ``inf+nanj`` at lattice
-        points. The error is relative to :math:`|f| + |z_r f'| + p^{-3}`, with the ceilings of `wp`;
-        on a lattice of tensors it is at most 5 eps in complex128.
+        points. The error is relative to :math:`|f| + |z_r f'| + p^{-3}`, with the ceilings of `wp`.
 
         Examples
         --------
