@@ -157,8 +157,8 @@ def test_runs_at_the_size_of_training_have_the_accuracy_of_their_row():
     assert trained
     for each in trained:
         # Six digits: a relative error is a sum, whose last digits depend on the size of a batch.
-        row = float(known[each.metric, each.label, str(each.seed)])
-        assert round(row, 6) == round(each.value, 6), each
+        published = float(known[each.metric, each.label, str(each.seed)])
+        assert round(published, 6) == round(each.value, 6), each
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
