@@ -1,9 +1,10 @@
 """Elliptic integrals and modular functions in mpmath, each value at two precisions.
 
-The integrals are mpmath's own, except where R_J has a complex pole beside the way on which mpmath
-would integrate, for a minute. Modular functions are quotients of mpmath's theta constants at a
-tau that is reduced in exact arithmetic; the Eisenstein series of higher weight follow from E4 and
-E6 by the recursion of the Laurent coefficients of wp. The array backends use none of these.
+The integrals are mpmath's own, except R_J with an argument left of the imaginary axis, where it
+subdivides intervals, for a minute at worst. Modular functions are quotients of mpmath's theta
+constants at a tau that is reduced in exact arithmetic; the Eisenstein series of higher weight
+follow from E4 and E6 by the recursion of the Laurent coefficients of wp. The array backends use
+none of these.
 """
 
 from __future__ import annotations
